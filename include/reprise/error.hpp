@@ -1,0 +1,51 @@
+#pragma once
+// One exception type for the whole library.
+//
+// A message says what was found, where (node id and name, field and offset), and what to do about it:
+//
+//   throw Error(Errc::bad_graph, "nodes: 12 (layer1.0.conv1/convolution): no value 99; every id in inputs must stand in values");
+//
+// Whatever throws leaves nothing half done.
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace reprise {
+
+/// What kind of thing went wrong; the message says the rest.
+enum class Errc {
+  bad_argument,        ///< a call's argument is out of its range
+  bad_format,          ///< a file is not what it says it is
+  bad_graph,           ///< a graph breaks a rule of the format
+  bad_schedule,        ///< a schedule cannot be run, or its claims are not true
+  budget_unreachable,  ///< no schedule was found inside the budget
+  capture_failed,      ///< a step cannot be recorded and run again
+  cancelled,           ///< the caller asked to stop
+  io,                  ///< a file could not be read or written
+};
+
+[[nodiscard]] constexpr std::string_view to_string(Errc code) noexcept {
+  switch (code) {
+    case Errc::bad_argument: return "bad argument";
+    case Errc::bad_format: return "bad format";
+    case Errc::bad_graph: return "bad graph";
+    case Errc::bad_schedule: return "bad schedule";
+    case Errc::budget_unreachable: return "budget unreachable";
+    case Errc::capture_failed: return "capture failed";
+    case Errc::cancelled: return "cancelled";
+    case Errc::io: return "input/output";
+  }
+  return "unknown";
+}
+
+class Error : public std::runtime_error {
+ public:
+  Error(Errc code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  [[nodiscard]] Errc code() const noexcept { return code_; }
+
+ private:
+  Errc code_;
+};
+
+}  // namespace reprise

@@ -1,0 +1,194 @@
+#pragma once
+// GraphBuilder makes a StepGraph and refuses what the plan format does not allow, naming the field and the id.
+//
+//   GraphBuilder b{"toy"};
+//   const ValueId x = b.add_value({.id = 0, .name = "x", .bytes = 4096_B, .role = Role::input, .persistent = true});
+//   const ValueId h = b.add_value({.id = 2, .name = "h", .bytes = 8192_B, .role = Role::activation});
+//   b.add_node({.id = 0, .name = "norm", .op = "aten::native_batch_norm"}, {x}, {h});
+//   b.add_output(h);
+//   StepGraph graph = std::move(b).build();
+//
+// Whatever concerns one value or one node is checked when it is added, whatever concerns several in build().
+// Whether the graph's own order can be run is a question for the simulator (plan/simulate.hpp).
+
+#include <cmath>
+#include <initializer_list>
+#include <unordered_map>
+#include <utility>
+
+#include <reprise/error.hpp>
+#include <reprise/graph/step_graph.hpp>
+
+namespace reprise {
+
+class GraphBuilder {
+ public:
+  /// Largest size of one value or workspace, and of all together: sums over any schedule of practical length stay exact.
+  static constexpr Bytes largest_value{std::int64_t{1} << 53};
+  static constexpr Bytes largest_total{std::int64_t{1} << 56};
+
+  explicit GraphBuilder(std::string name = {}) { graph_.name_ = std::move(name); }
+
+  void reserve(std::size_t nodes, std::size_t values) {
+    graph_.nodes_.reserve(nodes);
+    graph_.values_.reserve(values);
+  }
+
+  /// `alias_of` and `overwrites` may name a value that is added later. `storage` and `producer` are set here.
+  ValueId add_value(Value v) {
+    const ValueId id{graph_.values_.size()};
+    if (!value_of_.emplace(v.id, id).second) throw bad("values", v.id, v.name, "id stands twice");
+    if (v.bytes < Bytes{0}) throw bad("values", v.id, v.name, "bytes is negative");
+    if (v.bytes > largest_value) throw bad("values", v.id, v.name, "bytes is larger than 2^53");
+    if (v.persistent && v.initial) throw bad("values", v.id, v.name, "both initial and persistent");
+    if (v.alias_of.valid() && v.overwrites.valid()) throw bad("values", v.id, v.name, "both alias_of and overwrites");
+    if (!v.owns() && v.bytes != Bytes{0}) throw bad("values", v.id, v.name, "a view or overwriting value owns no bytes, so bytes must be 0");
+    if (!v.owns() && v.initial) throw bad("values", v.id, v.name, "an initial value owns its bytes: it cannot be a view or overwrite anything");
+    if (v.target() == id) throw bad("values", v.id, v.name, "alias_of or overwrites names itself");
+    total_ += v.bytes;
+    if (total_ > largest_total) throw bad("values", v.id, v.name, "all bytes together are more than 2^56");
+    v.storage = {};
+    v.producer = {};
+    graph_.values_.push_back(std::move(v));
+    return id;
+  }
+
+  NodeId add_node(Node n, std::span<const ValueId> inputs, std::span<const ValueId> outputs, std::span<const ValueId> updates = {}) {
+    const NodeId id{graph_.nodes_.size()};
+    if (!node_of_.emplace(n.id, id).second) throw bad("nodes", n.id, n.name, "id stands twice");
+    if (!std::isfinite(n.time.count) || n.time.count < 0) throw bad("nodes", n.id, n.name, "time_us is not a finite number >= 0");
+    if (n.workspace < Bytes{0}) throw bad("nodes", n.id, n.name, "workspace_bytes is negative");
+    if (n.workspace > largest_value) throw bad("nodes", n.id, n.name, "workspace_bytes is larger than 2^53");
+    for (auto [list, field] : {std::pair{inputs, "inputs"}, {outputs, "outputs"}, {updates, "updates"}})
+      for (ValueId v : list)
+        if (v.index >= graph_.values_.size()) throw bad("nodes", n.id, n.name, std::string(field) + ": no such value");
+    for (ValueId v : updates) check_update(n, v, inputs);
+    for (ValueId v : outputs) take_output(n, id, v);
+    graph_.nodes_.push_back(std::move(n));
+    graph_.inputs_.push_back(inputs);
+    graph_.outputs_.push_back(outputs);
+    graph_.updates_.push_back(updates);
+    return id;
+  }
+
+  NodeId add_node(Node n, std::initializer_list<ValueId> inputs, std::initializer_list<ValueId> outputs,
+                  std::initializer_list<ValueId> updates = {}) {
+    return add_node(std::move(n), std::span{inputs.begin(), inputs.size()}, std::span{outputs.begin(), outputs.size()},
+                    std::span{updates.begin(), updates.size()});
+  }
+
+  void add_output(ValueId v) {
+    if (v.index >= graph_.values_.size()) throw Error(Errc::bad_graph, "outputs: no such value");
+    graph_.step_outputs_.push_back(v);
+  }
+
+  void set_extra(std::string json) { graph_.extra_ = std::move(json); }
+
+  /// The value or node with this number in files; none where there is none.
+  [[nodiscard]] ValueId find_value(std::int64_t id) const { return find(value_of_, id, ValueId{}); }
+  [[nodiscard]] NodeId find_node(std::int64_t id) const { return find(node_of_, id, NodeId{}); }
+  [[nodiscard]] const Value& value(ValueId v) const { return graph_.values_[v.index]; }
+
+  [[nodiscard]] StepGraph build() && {
+    for (const Value& v : graph_.values_) {
+      if (v.target().valid() && v.target().index >= graph_.values_.size())
+        throw bad("values", v.id, v.name, "alias_of or overwrites names no value");
+      if (!v.persistent && !v.initial && !v.producer.valid())
+        throw bad("values", v.id, v.name, "has no producer and is neither persistent nor initial");
+    }
+    assign_storages();
+    collect_readers();
+    return std::move(graph_);
+  }
+
+ private:
+  template <class Map, class IdType>
+  static IdType find(const Map& map, std::int64_t id, IdType none) {
+    const auto it = map.find(id);
+    return it == map.end() ? none : it->second;
+  }
+
+  static Error bad(std::string_view list, std::int64_t id, const std::string& name, const std::string& what) {
+    std::string text{list};
+    text += ": " + std::to_string(id);
+    if (!name.empty()) text += " (" + name + ")";
+    return Error(Errc::bad_graph, text + ": " + what);
+  }
+
+  void check_update(const Node& n, ValueId v, std::span<const ValueId> inputs) const {
+    const Value& value = graph_.values_[v.index];
+    if (!value.persistent) throw bad("nodes", n.id, n.name, "updates value " + std::to_string(value.id) + ", which is not persistent");
+    for (ValueId read : inputs)
+      if (read == v) throw bad("nodes", n.id, n.name, "updates value " + std::to_string(value.id) + " and reads it; leave it out of inputs");
+  }
+
+  void take_output(const Node& n, NodeId id, ValueId v) {
+    Value& value = graph_.values_[v.index];
+    if (value.persistent && n.recomputable)
+      throw bad("nodes", n.id, n.name, "writes the persistent value " + std::to_string(value.id) + ", so recomputable must be false");
+    if (value.initial) throw bad("values", value.id, value.name, "is initial and has a producer, node " + std::to_string(n.id));
+    if (!value.persistent && value.producer.valid()) {
+      const std::int64_t first = value.producer == id ? n.id : graph_.nodes_[value.producer.index].id;
+      throw bad("values", value.id, value.name, "has two producers, nodes " + std::to_string(first) + " and " + std::to_string(n.id));
+    }
+    value.producer = id;
+  }
+
+  // Each value's storage is that of the value at the end of its alias_of / overwrites chain. Chains are followed once:
+  // 0 = not looked at, 1 = on the chain being followed, 2 = done.
+  void assign_storages() {
+    std::vector<std::uint8_t> state(graph_.values_.size(), 0);
+    std::vector<ValueId> chain;
+    for (std::size_t i = 0; i < graph_.values_.size(); ++i) {
+      ValueId v{i};
+      while (state[v.index] == 0) {
+        state[v.index] = 1;
+        chain.push_back(v);
+        const Value& value = graph_.values_[v.index];
+        if (value.owns()) break;
+        v = value.target();
+        if (state[v.index] == 1) throw bad("values", value.id, value.name, "alias_of and overwrites run in a circle");
+      }
+      for (; !chain.empty(); chain.pop_back()) settle(chain.back(), state);
+    }
+    for (const Storage& s : graph_.storages_)
+      if (s.persistent) graph_.persistent_bytes_ += s.bytes;
+  }
+
+  void settle(ValueId v, std::vector<std::uint8_t>& state) {
+    Value& value = graph_.values_[v.index];
+    if (value.owns()) {
+      value.storage = StorageId{graph_.storages_.size()};
+      graph_.storages_.push_back({v, value.bytes, value.persistent});
+    } else {
+      value.storage = graph_.values_[value.target().index].storage;
+      if (value.persistent && !graph_.storages_[value.storage.index].persistent)
+        throw bad("values", value.id, value.name, "is persistent, but what it is a view of is not");
+    }
+    state[v.index] = 2;
+  }
+
+  void collect_readers() {
+    std::vector<std::vector<NodeId>> readers(graph_.values_.size());
+    const auto note = [&](ValueId v, NodeId n) {
+      auto& list = readers[v.index];
+      if (list.empty() || list.back() != n) list.push_back(n);
+    };
+    for (std::size_t i = 0; i < graph_.nodes_.size(); ++i) {
+      const NodeId n{i};
+      for (ValueId v : graph_.inputs_[i]) note(v, n);
+      for (ValueId v : graph_.outputs_[i]) {
+        const ValueId target = graph_.values_[v.index].target();
+        if (target.valid()) note(target, n);
+      }
+    }
+    for (const auto& list : readers) graph_.readers_.push_back(list);
+  }
+
+  StepGraph graph_;
+  std::unordered_map<std::int64_t, ValueId> value_of_;
+  std::unordered_map<std::int64_t, NodeId> node_of_;
+  Bytes total_{};
+};
+
+}  // namespace reprise

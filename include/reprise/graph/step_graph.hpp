@@ -1,0 +1,148 @@
+#pragma once
+// A StepGraph is one training step: what ran (nodes), what that made (values), and what owns the bytes (storages).
+//
+//   x ──norm──▶ h ──relu_──▶ h.relu ──view──▶ h.flat        h, h.relu and h.flat are three values in one storage:
+//                                                           relu_ overwrites h, view aliases h.relu.
+//
+//   graph.node(NodeId{1})      {.id = 1, .name = "relu", .op = "aten::relu_", .phase = forward, .time = 10 us}
+//   graph.inputs(NodeId{1})    h
+//   graph.outputs(NodeId{1})   h.relu
+//   graph.value(h_relu)        {.bytes = 0, .overwrites = h, .storage = that of h}
+//
+// Nodes stand in an order in which they can be run, the graph's own order. A NodeId, ValueId or StorageId is an index;
+// `Node::id` and `Value::id` are the numbers that files use, which need not be dense. What a value may be, and what a
+// schedule of nodes costs, is defined by the plan format; GraphBuilder is the only thing that makes a StepGraph and checks it.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <reprise/ids.hpp>
+#include <reprise/units.hpp>
+
+namespace reprise {
+
+/// What a value is to the training step.
+enum class Role : std::uint8_t { parameter, buffer, input, activation, gradient, optimizer_state, constant, other };
+inline constexpr std::size_t role_count = 8;
+
+/// Where in the step a node was seen. A label: planning does not depend on it.
+enum class Phase : std::uint8_t { forward, backward, optimizer };
+
+[[nodiscard]] constexpr std::string_view to_string(Role role) {
+  constexpr std::string_view names[] = {"parameter", "buffer", "input", "activation", "gradient", "optimizer_state", "constant", "other"};
+  return names[static_cast<std::size_t>(role)];
+}
+
+[[nodiscard]] constexpr std::string_view to_string(Phase phase) {
+  constexpr std::string_view names[] = {"forward", "backward", "optimizer"};
+  return names[static_cast<std::size_t>(phase)];
+}
+
+struct Value {
+  std::int64_t id = 0;  ///< the number in files
+  std::string name{};
+  Bytes bytes{};        ///< owned bytes; 0 for a view and for what was written in place
+  Role role = Role::other;
+  bool persistent = false;  ///< resident from start to end, never freed, never recomputed
+  bool initial = false;     ///< there at the start without a producer, counted to its last use
+  ValueId alias_of{};       ///< the value that this is a view of
+  ValueId overwrites{};     ///< the value whose storage this took over
+  StorageId storage{};      ///< given by the builder
+  NodeId producer{};        ///< given by the builder; none for what is there from the start
+  std::string extra{};        ///< JSON object with the file's other members (shape, dtype, …); empty where there are none
+
+  /// The value whose storage this one lives in, directly; none where it owns its bytes.
+  [[nodiscard]] ValueId target() const { return alias_of.valid() ? alias_of : overwrites; }
+  [[nodiscard]] bool owns() const { return !target().valid(); }
+};
+
+struct Node {
+  std::int64_t id = 0;  ///< the number in files
+  std::string name{};
+  std::string op{};
+  Phase phase = Phase::forward;
+  Microseconds time{};
+  Bytes workspace{};         ///< held while the node runs, beside its inputs and outputs
+  bool recomputable = true;  ///< false for what may run only once
+  NodeId forward{};          ///< of a backward node: the forward node that it belongs to, where known
+  std::string extra{};         ///< JSON object with the file's other members; empty where there are none
+};
+
+struct Storage {
+  ValueId owner{};  ///< the value that brought the bytes
+  Bytes bytes{};
+  bool persistent = false;
+};
+
+/// Many short lists in two arrays: list i is items[starts[i] .. starts[i + 1]).
+template <class T>
+struct FlatLists {
+  std::vector<std::uint32_t> starts{0};
+  std::vector<T> items;
+
+  void push_back(std::span<const T> list) {
+    items.insert(items.end(), list.begin(), list.end());
+    starts.push_back(static_cast<std::uint32_t>(items.size()));
+  }
+  [[nodiscard]] std::span<const T> operator[](std::size_t i) const {
+    return {items.data() + starts[i], items.data() + starts[i + 1]};
+  }
+  [[nodiscard]] std::size_t size() const { return starts.size() - 1; }
+};
+
+class StepGraph {
+ public:
+  StepGraph() = default;
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] std::size_t node_count() const { return nodes_.size(); }
+  [[nodiscard]] std::size_t value_count() const { return values_.size(); }
+  [[nodiscard]] std::size_t storage_count() const { return storages_.size(); }
+
+  [[nodiscard]] const Node& node(NodeId n) const { return nodes_[n.index]; }
+  [[nodiscard]] const Value& value(ValueId v) const { return values_[v.index]; }
+  [[nodiscard]] const Storage& storage(StorageId s) const { return storages_[s.index]; }
+  [[nodiscard]] std::span<const Node> nodes() const { return nodes_; }
+  [[nodiscard]] std::span<const Value> values() const { return values_; }
+  [[nodiscard]] std::span<const Storage> storages() const { return storages_; }
+
+  /// What the node reads, as it was given (a value may stand twice); what the node makes aliases or overwrites of is read
+  /// too, whether or not it stands here.
+  [[nodiscard]] std::span<const ValueId> inputs(NodeId n) const { return inputs_[n.index]; }
+  [[nodiscard]] std::span<const ValueId> outputs(NodeId n) const { return outputs_[n.index]; }
+  /// Persistent values that the node also writes, on its first occurrence only.
+  [[nodiscard]] std::span<const ValueId> updates(NodeId n) const { return updates_[n.index]; }
+  /// Nodes that have the value among their inputs, or make an alias or overwrite of it; each once, in the graph's order.
+  [[nodiscard]] std::span<const NodeId> readers(ValueId v) const { return readers_[v.index]; }
+  /// What must exist at the end of the step.
+  [[nodiscard]] std::span<const ValueId> outputs() const { return step_outputs_; }
+
+  /// Bytes of all persistent storages: always counted.
+  [[nodiscard]] Bytes persistent_bytes() const { return persistent_bytes_; }
+  /// JSON object with the file's other top-level members; empty where there are none.
+  [[nodiscard]] const std::string& extra() const { return extra_; }
+
+  /// Costs are measured after the structure is known; these are the only things that may change.
+  void set_time(NodeId n, Microseconds time) { nodes_[n.index].time = time; }
+  void set_workspace(NodeId n, Bytes bytes) { nodes_[n.index].workspace = bytes; }
+  void set_name(std::string name) { name_ = std::move(name); }
+
+ private:
+  friend class GraphBuilder;
+
+  std::string name_;
+  std::vector<Node> nodes_;
+  std::vector<Value> values_;
+  std::vector<Storage> storages_;
+  FlatLists<ValueId> inputs_, outputs_, updates_;
+  FlatLists<NodeId> readers_;
+  std::vector<ValueId> step_outputs_;
+  Bytes persistent_bytes_{};
+  std::string extra_;
+};
+
+}  // namespace reprise

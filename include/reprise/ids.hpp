@@ -1,0 +1,38 @@
+#pragma once
+// Strong ids: an index into one of a StepGraph's arrays that cannot be mistaken for an index into another.
+//
+//   NodeId n{3};               // the fourth node
+//   graph.node(n).name;        // fine
+//   graph.value(n);            // does not compile
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+
+namespace reprise {
+
+template <class Tag>
+struct Id {
+  std::uint32_t index = std::numeric_limits<std::uint32_t>::max();
+
+  constexpr Id() = default;
+  constexpr explicit Id(std::size_t i) : index(static_cast<std::uint32_t>(i)) {}
+
+  /// An id that names nothing; what a default-constructed id is.
+  [[nodiscard]] static constexpr Id none() { return {}; }
+  [[nodiscard]] constexpr bool valid() const { return index != std::numeric_limits<std::uint32_t>::max(); }
+  constexpr auto operator<=>(const Id&) const = default;
+};
+
+using NodeId = Id<struct NodeTag>;        ///< an op of the step, in the graph's own order
+using ValueId = Id<struct ValueTag>;      ///< one version of a tensor
+using StorageId = Id<struct StorageTag>;  ///< what owns bytes
+
+}  // namespace reprise
+
+template <class Tag>
+struct std::hash<reprise::Id<Tag>> {
+  std::size_t operator()(reprise::Id<Tag> id) const noexcept { return std::hash<std::uint32_t>{}(id.index); }
+};
