@@ -1,0 +1,55 @@
+#pragma once
+// A schedule: nodes in the order in which they run, some of them again.
+//
+//   graph: 0 norm, 1 relu, 2 flat, 3 wide, 4 sum, 5 grad
+//
+//   own_order(graph)               0 1 2 3 4 5           the baseline: everything once, as it was captured
+//   a plan                         0 1 2 3 4 0 1 2 5     norm, relu and flat run again before grad
+//   recomputations(graph, plan)    3
+//   keeps_order(graph, plan)       true: the first occurrences stand as in the graph
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <reprise/graph/step_graph.hpp>
+
+namespace reprise {
+
+using Schedule = std::vector<NodeId>;
+
+/// Every node once, in the order in which the graph has them.
+[[nodiscard]] inline Schedule own_order(const StepGraph& graph) {
+  Schedule order;
+  order.reserve(graph.node_count());
+  for (std::size_t i = 0; i < graph.node_count(); ++i) order.push_back(NodeId{i});
+  return order;
+}
+
+/// How often each node runs.
+[[nodiscard]] inline std::vector<std::uint32_t> run_counts(const StepGraph& graph, std::span<const NodeId> schedule) {
+  std::vector<std::uint32_t> counts(graph.node_count(), 0);
+  for (NodeId n : schedule) ++counts[n.index];
+  return counts;
+}
+
+/// Occurrences that are not their node's first.
+[[nodiscard]] inline std::size_t recomputations(const StepGraph& graph, std::span<const NodeId> schedule) {
+  std::size_t again = 0;
+  for (std::uint32_t count : run_counts(graph, schedule)) again += count > 1 ? count - 1 : 0;
+  return again;
+}
+
+/// Whether the first occurrences stand in the graph's own order.
+[[nodiscard]] inline bool keeps_order(const StepGraph& graph, std::span<const NodeId> schedule) {
+  std::vector<bool> seen(graph.node_count(), false);
+  std::uint32_t next = 0;
+  for (NodeId n : schedule) {
+    if (seen[n.index]) continue;
+    if (n.index != next++) return false;
+    seen[n.index] = true;
+  }
+  return true;
+}
+
+}  // namespace reprise
