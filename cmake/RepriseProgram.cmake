@@ -1,0 +1,37 @@
+# How Reprise's own tests, examples and benchmarks are compiled. Nothing here touches the library's targets or its users.
+
+# Warnings for our own code. What comes from LibTorch, Boost, range-v3, nlohmann_json and Catch2 is reached through imported
+# targets, whose headers are system headers.
+add_library(reprise_warnings INTERFACE)
+if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+  target_compile_options(reprise_warnings INTERFACE
+    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion
+    $<$<BOOL:${REPRISE_WARNINGS_AS_ERRORS}>:-Werror>)
+endif()
+
+# torch/torch.h costs 20 to 35 seconds a file: it is compiled once, for all programs that use LibTorch.
+if(REPRISE_HAS_LIBTORCH)
+  option(REPRISE_PCH "Share one precompiled torch/torch.h among tests, examples and benchmarks" ON)
+  if(REPRISE_PCH)
+    set(pch_source "${CMAKE_CURRENT_BINARY_DIR}/reprise_torch_pch.cpp")
+    file(CONFIGURE OUTPUT "${pch_source}" CONTENT "// Its precompiled header is what this is for.\n" @ONLY)
+    add_library(reprise_torch_pch OBJECT EXCLUDE_FROM_ALL "${pch_source}")
+    target_link_libraries(reprise_torch_pch PRIVATE reprise_libtorch reprise_warnings)
+    target_precompile_headers(reprise_torch_pch PRIVATE <torch/torch.h>)
+  endif()
+endif()
+
+# reprise_add_program(<name> [LIBTORCH] SOURCES <file>... [LIBRARIES <target>...])
+function(reprise_add_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "LIBTORCH" "" "SOURCES;LIBRARIES")
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} reprise_warnings)
+  if(arg_LIBTORCH)
+    target_link_libraries(${name} PRIVATE reprise::libtorch)
+    if(REPRISE_PCH)
+      target_precompile_headers(${name} REUSE_FROM reprise_torch_pch)
+    endif()
+  else()
+    target_link_libraries(${name} PRIVATE reprise::reprise)
+  endif()
+endfunction()

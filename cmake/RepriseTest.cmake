@@ -1,0 +1,83 @@
+# How tests are built and made known to ctest. The lists are in test/CMakeLists.txt.
+
+find_package(Catch2 REQUIRED)  # 2.13 (Debian 12) or 3 (Ubuntu 24.04)
+include(Catch)
+
+# main() and, with Catch2 2, the framework itself: compiled once for all test executables.
+add_library(reprise_test_main OBJECT "${CMAKE_CURRENT_SOURCE_DIR}/support/main.cpp")
+target_compile_features(reprise_test_main PRIVATE cxx_std_20)
+target_link_libraries(reprise_test_main PUBLIC Catch2::Catch2)
+target_include_directories(reprise_test_main PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}/support")
+
+# Catch2 2 calls it a success when a name matches no test; 3 does not.
+set(reprise_catch_args "")
+set(reprise_catch_none_is_fine --allow-running-no-tests)
+if(Catch2_VERSION VERSION_LESS 3)
+  set(reprise_catch_args --warn NoTests)
+  set(reprise_catch_none_is_fine "")
+endif()
+
+# Tests tagged [.full] are hidden from Catch2's own default; they get one entry of their own.
+function(reprise_add_full_run target)
+  add_test(NAME "${target} [full]" COMMAND ${target} "[full]" ${reprise_catch_none_is_fine})
+  set_tests_properties("${target} [full]" PROPERTIES LABELS full TIMEOUT 3600 PROCESSORS 2)
+endfunction()
+
+# One executable for all that needs no LibTorch; one ctest entry a test case.
+function(reprise_add_core_tests)
+  reprise_add_program(reprise_core_tests SOURCES ${ARGN} LIBRARIES reprise_test_main)
+  target_compile_definitions(reprise_core_tests PRIVATE REPRISE_TEST_DIR="${CMAKE_CURRENT_SOURCE_DIR}")
+  catch_discover_tests(reprise_core_tests EXTRA_ARGS ${reprise_catch_args} PROPERTIES LABELS core TIMEOUT 600)
+  reprise_add_full_run(reprise_core_tests)
+endfunction()
+
+# One executable for all that needs LibTorch; one ctest entry a file, since loading LibTorch costs more than most tests do.
+function(reprise_add_libtorch_tests)
+  reprise_add_program(reprise_libtorch_tests LIBTORCH SOURCES ${ARGN} LIBRARIES reprise_test_main)
+  target_compile_definitions(reprise_libtorch_tests PRIVATE REPRISE_TEST_DIR="${CMAKE_CURRENT_SOURCE_DIR}")
+  target_include_directories(reprise_libtorch_tests PRIVATE "${PROJECT_SOURCE_DIR}/examples")
+  foreach(source IN LISTS ARGN)
+    get_filename_component(stem "${source}" NAME_WE)
+    # -# tags every test with its file's name.
+    add_test(NAME "libtorch: ${stem}" COMMAND reprise_libtorch_tests "-#" "[#${stem}]~[full]" ${reprise_catch_args})
+    set_tests_properties("libtorch: ${stem}" PROPERTIES LABELS libtorch TIMEOUT 1200 PROCESSORS 2)
+  endforeach()
+  reprise_add_full_run(reprise_libtorch_tests)
+endfunction()
+
+# Pairs of <file in test/compile_fail> <regex>. A file guards its offence with REPRISE_MUST_NOT_COMPILE: without it the file
+# must compile, with it the compiler must refuse and its output must match. So a test cannot pass for another reason.
+function(reprise_add_compile_fail_tests)
+  set(includes "$<TARGET_PROPERTY:reprise,INTERFACE_INCLUDE_DIRECTORIES>")
+  while(ARGN)
+    list(POP_FRONT ARGN source regex)
+    get_filename_component(stem "${source}" NAME_WE)
+    add_test(NAME "compile_fail: ${stem}" COMMAND ${CMAKE_COMMAND}
+      -D "COMPILER=${CMAKE_CXX_COMPILER}" -D "INCLUDES=$<JOIN:${includes},|>" -D "REGEX=${regex}"
+      -D "SOURCE=${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/${source}"
+      -P "${PROJECT_SOURCE_DIR}/cmake/run_compile_fail.cmake")
+    set_tests_properties("compile_fail: ${stem}" PROPERTIES LABELS core TIMEOUT 300)
+  endwhile()
+endfunction()
+
+# A project that uses Reprise as strangers do: from its source folder, and installed.
+function(reprise_add_consumer_tests)
+  foreach(way IN ITEMS add_subdirectory find_package)
+    add_test(NAME "consumer: ${way}" COMMAND ${CMAKE_COMMAND}
+      -D "WAY=${way}" -D "SOURCE_DIR=${PROJECT_SOURCE_DIR}" -D "BUILD_DIR=${PROJECT_BINARY_DIR}"
+      -D "WORK_DIR=${CMAKE_CURRENT_BINARY_DIR}/consumer/${way}" -D "GENERATOR=${CMAKE_GENERATOR}"
+      -D "COMPILER=${CMAKE_CXX_COMPILER}" -D "FLAGS=${CMAKE_CXX_FLAGS}" -D "VERSION=${PROJECT_VERSION}"
+      -P "${CMAKE_CURRENT_SOURCE_DIR}/consumer/run.cmake")
+    set_tests_properties("consumer: ${way}" PROPERTIES LABELS core TIMEOUT 300)
+  endforeach()
+endfunction()
+
+# A test that is in no list tests nothing.
+function(reprise_check_every_test_is_listed)
+  file(GLOB_RECURSE found RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}" CONFIGURE_DEPENDS *.cpp)
+  list(FILTER found EXCLUDE REGEX "^(support|consumer|compile_fail)/")
+  list(REMOVE_ITEM found ${ARGN})
+  foreach(source IN LISTS found)
+    message(WARNING "test/${source} is in no list of test/CMakeLists.txt: it is not run")
+  endforeach()
+endfunction()

@@ -1,0 +1,10 @@
+#pragma once
+// Everything that needs no LibTorch, in the order in which data flows. Programs that train include <reprise/libtorch.hpp>.
+
+#include <reprise/error.hpp>
+#include <reprise/ids.hpp>
+#include <reprise/units.hpp>
+#include <reprise/version.hpp>
+
+#include <reprise/graph/builder.hpp>
+#include <reprise/graph/step_graph.hpp>

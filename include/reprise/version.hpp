@@ -1,0 +1,25 @@
+#pragma once
+// The version, written down once: CMakeLists.txt reads the three numbers from here.
+//
+//   static_assert(reprise::version == reprise::Version{0, 1, 0});
+//   #if REPRISE_VERSION_MAJOR == 0 && REPRISE_VERSION_MINOR < 2
+
+#include <compare>
+
+#define REPRISE_VERSION_MAJOR 0
+#define REPRISE_VERSION_MINOR 1
+#define REPRISE_VERSION_PATCH 0
+
+namespace reprise {
+
+struct Version {
+  int major_number = 0;  ///< not `major`: <sys/types.h> may define that as a macro
+  int minor_number = 0;
+  int patch_number = 0;
+
+  constexpr auto operator<=>(const Version&) const = default;
+};
+
+inline constexpr Version version{REPRISE_VERSION_MAJOR, REPRISE_VERSION_MINOR, REPRISE_VERSION_PATCH};
+
+}  // namespace reprise

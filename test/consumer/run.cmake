@@ -1,0 +1,18 @@
+# Builds and runs the consumer in a fresh folder: WAY (add_subdirectory or find_package), SOURCE_DIR and BUILD_DIR of Reprise,
+# WORK_DIR, GENERATOR, COMPILER, FLAGS, VERSION.
+
+set(options -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_CXX_FLAGS=${FLAGS}" -DCMAKE_BUILD_TYPE=Release
+  "-DREPRISE_WAY=${WAY}" "-DREPRISE_SOURCE_DIR=${SOURCE_DIR}" "-DREPRISE_VERSION=${VERSION}" -DREPRISE_LIBTORCH=OFF)
+
+file(REMOVE_RECURSE "${WORK_DIR}")
+if(WAY STREQUAL "find_package")
+  execute_process(COMMAND ${CMAKE_COMMAND} --install "${BUILD_DIR}" --prefix "${WORK_DIR}/prefix" OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+  list(APPEND options "-Dreprise_ROOT=${WORK_DIR}/prefix")
+endif()
+
+execute_process(COMMAND ${CMAKE_COMMAND} -S "${SOURCE_DIR}/test/consumer" -B "${WORK_DIR}/build" ${options} COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${CMAKE_COMMAND} --build "${WORK_DIR}/build" COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND "${WORK_DIR}/build/consumer" OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
+if(NOT output STREQUAL "toy: 1 node, 4.00 KiB persistent\n")
+  message(FATAL_ERROR "the consumer printed something else: ${output}")
+endif()

@@ -1,0 +1,9 @@
+#pragma once
+// Catch2, version 2 or 3. A test that uses LibTorch includes LibTorch first: CHECK is also a macro of its logging.
+
+#if __has_include(<catch2/catch_all.hpp>)
+#include <catch2/catch_all.hpp>
+using Catch::Approx;
+#else
+#include <catch2/catch.hpp>
+#endif
