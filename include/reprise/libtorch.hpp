@@ -1,0 +1,10 @@
+#pragma once
+// Everything that works with LibTorch. Including it installs the counting allocator (libtorch/counting_allocator.hpp).
+
+#include <reprise/libtorch/capture.hpp>
+#include <reprise/libtorch/counting_allocator.hpp>
+#include <reprise/libtorch/graph_of.hpp>
+#include <reprise/libtorch/program.hpp>
+#include <reprise/libtorch/recorder.hpp>
+#include <reprise/libtorch/scope.hpp>
+#include <reprise/libtorch/train_step.hpp>

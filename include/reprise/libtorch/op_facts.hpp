@@ -1,0 +1,80 @@
+#pragma once
+// What an operator's schema and tags say about running it, looked up once per operator.
+//
+//   facts_of(relu_handle)                 {.name = "aten::relu_", .writes = {true}}
+//   facts_of(native_batch_norm_handle)    {.writes = {false × 8}, .statistics = {3, 4}, .training = 5}
+//
+// Two kinds of operator do not say what they do: native_batch_norm and its kin move the running statistics, which no alias
+// annotation tells; and _unsafe_view aliases its input. The first are listed here, the second is found by comparing storages.
+
+#include <algorithm>
+#include <cstddef>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/function_schema.h>
+
+namespace reprise {
+
+struct OpFacts {
+  std::string name;                     ///< with its namespace, without its overload: "aten::add_"
+  std::vector<bool> writes;             ///< by argument: the schema says that it is written
+  std::vector<std::size_t> statistics;  ///< arguments that are written in training mode although the schema does not say so
+  std::size_t training = 0;             ///< of such an op: the argument that says whether it trains
+  bool random = false;                  ///< draws from a generator
+  bool dynamic_shape = false;           ///< the shape of its result depends on data
+  bool reads_to_host = false;           ///< returns something that depends on data and is no tensor
+  bool repeatable = true;               ///< running it again has no effect beyond its results
+
+  [[nodiscard]] bool moves_statistics() const { return !statistics.empty(); }
+};
+
+namespace detail {
+
+inline OpFacts look_up_facts(const c10::OperatorHandle& op) {
+  const c10::FunctionSchema& schema = op.schema();
+  OpFacts facts;
+  facts.name = schema.name();
+  for (const c10::Argument& argument : schema.arguments())
+    facts.writes.push_back(argument.alias_info() != nullptr && argument.alias_info()->isWrite());
+  facts.random = op.hasTag(at::Tag::nondeterministic_seeded);
+  facts.dynamic_shape = op.hasTag(at::Tag::dynamic_output_shape);
+  const bool tensors_only = std::ranges::all_of(schema.returns(), [](const c10::Argument& result) {
+    return result.type()->isSubtypeOf(*c10::TensorType::get()) || result.type()->kind() == c10::TypeKind::ListType;
+  });
+  facts.reads_to_host = !tensors_only && op.hasTag(at::Tag::data_dependent_output);
+  facts.repeatable = facts.name.starts_with("aten::") && !facts.reads_to_host;
+
+  const std::string_view name = facts.name;
+  const bool written = std::ranges::find(facts.writes, true) != facts.writes.end();
+  if (written || name.find("batch_norm") == std::string_view::npos || name.find("backward") != std::string_view::npos) return facts;
+  const auto& arguments = schema.arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() == "running_mean" || arguments[i].name() == "running_var") facts.statistics.push_back(i);
+    if (arguments[i].name() == "training" || arguments[i].name() == "train") facts.training = i;
+  }
+  if (facts.training == 0) facts.statistics.clear();  // no switch between training and evaluation: it only reads them
+  return facts;
+}
+
+}  // namespace detail
+
+/// Facts live as long as the process: recordings point to them. The lock is taken once per operator and thread.
+[[nodiscard]] inline const OpFacts& facts_of(const c10::OperatorHandle& op) {
+  static auto& known = *new std::unordered_map<const c10::FunctionSchema*, OpFacts>;
+  static auto& guard = *new std::mutex;
+  thread_local std::unordered_map<const c10::FunctionSchema*, const OpFacts*> seen;
+  const OpFacts*& facts = seen[&op.schema()];
+  if (facts != nullptr) return *facts;
+  const std::lock_guard lock(guard);
+  auto it = known.find(&op.schema());
+  if (it == known.end()) it = known.emplace(&op.schema(), detail::look_up_facts(op)).first;
+  facts = &it->second;
+  return *facts;
+}
+
+}  // namespace reprise

@@ -1,0 +1,448 @@
+#pragma once
+// A LibTorchProgram is a schedule made ready to run: for each occurrence the operator, its arguments with the tensors left open,
+// the slots that they come from and go to, and what to free afterwards.
+//
+//   schedule    conv            relu_           conv (again)
+//   run         s2 = conv(s0)   s3 = relu_(s2)  s4 = conv(s0)
+//   free after                  s2, s3 … where the rule says that their storage dies
+//
+// It runs below autograd, calling the same kernels as eager did: same bits. What the recorder noted as depending on data on the
+// host's side (.item(), a shape that data decides) is compared on the way; where it differs, everything that the step has already
+// changed is put back and run() says so.
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/List.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <reprise/error.hpp>
+#include <reprise/libtorch/capture.hpp>
+#include <reprise/libtorch/counting_allocator.hpp>
+#include <reprise/plan/simulate.hpp>
+
+namespace reprise {
+
+/// What a run is given: the tensors that stand for the persistent values of the graph.
+struct Bindings {
+  std::span<const NamedTensor> parameters{};
+  std::span<const NamedTensor> buffers{};
+  std::span<const at::Tensor> inputs{};
+  std::span<const NamedTensor> leaves{};
+};
+
+struct RunOutcome {
+  bool completed = false;
+  std::string difference{};              ///< where not completed: the node at which the step left the graph
+  std::vector<at::Tensor> results{};     ///< what the loss function would have returned
+  std::vector<at::Tensor> gradients{};   ///< beside CapturedStep::gradient_of()
+  std::size_t workspace_changes = 0;     ///< nodes that took another workspace than known; now known
+};
+
+/// What a profiler does around each occurrence.
+struct NullObserver {
+  void before(std::size_t /*occurrence*/, NodeId /*node*/) {}
+  void after(std::size_t /*occurrence*/, NodeId /*node*/) {}
+};
+
+class LibTorchProgram {
+ public:
+  /// Throws Errc::bad_schedule where the schedule breaks a rule. The captured step must outlive the program.
+  LibTorchProgram(CapturedStep& step, std::span<const NodeId> schedule) : step_(&step), schedule_(schedule.begin(), schedule.end()) {
+    const Simulation cost = simulate(step.graph(), schedule_);
+    if (!cost.valid) throw Error(Errc::bad_schedule, cost.violation->message);
+    peak_ = cost.peak;
+    const Resolution resolution = resolve(step.graph(), schedule_);
+    slots_.resize(resolution.values.size());
+    bind_ = first_instances(resolution);
+    make_scalars();
+    make_instructions(resolution);
+    place_frees(resolution);
+    result_slots_ = resolution.step_outputs;
+    protect_before_guards();
+  }
+
+  /// Peak above the persistent values: add it to what the allocator holds at the start to get the predicted peak.
+  [[nodiscard]] Bytes peak_above_base() const { return peak_ - step_->graph().persistent_bytes(); }
+  [[nodiscard]] const Schedule& schedule() const { return schedule_; }
+
+  template <class Observer = NullObserver>
+  RunOutcome run(const Bindings& bindings, Observer&& observer = {}) {
+    const c10::impl::ExcludeDispatchKeyGuard below_autograd(above_recording());
+    const SlotsCleared cleared{slots_};
+    RunOutcome outcome;
+    if (!bind(bindings, outcome)) return outcome;
+    const Saved saved = save();
+    std::vector<c10::IValue> stack;
+    for (std::size_t i = 0; i < instructions_.size(); ++i) {
+      const Instruction& instruction = instructions_[i];
+      observer.before(i, schedule_[i]);
+      cpu_memory().open_window();
+      const Bytes before = cpu_memory().live();
+      if (!execute(instruction, stack, outcome)) {
+        restore(saved);
+        return outcome;
+      }
+      check_workspace(instruction, before, outcome);
+      observer.after(i, schedule_[i]);
+      stack.clear();
+      for (std::uint32_t slot : instruction.frees) slots_[slot].reset();
+    }
+    hand_over(outcome);
+    return outcome;
+  }
+
+ private:
+  struct Fill {
+    std::uint32_t arg;
+    std::int32_t element;
+    std::uint32_t slot;
+  };
+  struct Store {
+    ResultSlot::From from;
+    std::uint32_t index;
+    std::int32_t element;
+    std::uint32_t slot;
+    std::uint32_t source;  // From::argument: the slot that was passed
+  };
+  struct Instruction {
+    NodeId node{};
+    const Call* call = nullptr;
+    bool again = false;       // a recomputation: side effects are left out
+    bool draws_again = false;
+    bool saves_generator = false;
+    std::vector<Fill> fills{};
+    std::vector<Store> stores{};
+    std::vector<std::uint32_t> frees{};
+    Bytes made{};             // bytes of the storages that it brings
+  };
+  struct GeneratorState {
+    at::mt19937 engine{};
+    std::optional<float> next_float{};
+    std::optional<double> next_double{};
+  };
+  /// Copies of what the step changes before its last comparison with the host, outside LibTorch's allocator.
+  struct Saved {
+    std::vector<std::vector<std::byte>> bytes{};
+    std::optional<GeneratorState> generator{};
+  };
+  struct SlotsCleared {
+    std::vector<at::Tensor>& slots;
+    ~SlotsCleared() {
+      for (at::Tensor& slot : slots) slot.reset();
+    }
+  };
+
+  static c10::DispatchKeySet above_recording() {
+    return c10::DispatchKeySet(c10::DispatchKeySet::FULL) - c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
+  }
+
+  [[nodiscard]] const Recording& recording() const { return step_->recording(); }
+
+  // ── making it ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  // The slot of each persistent value, by value; no_index for the others.
+  std::vector<std::uint32_t> first_instances(const Resolution& resolution) const {
+    std::vector<std::uint32_t> slot_of(step_->graph().value_count(), no_index);
+    for (std::size_t i = 0; i < resolution.values.size(); ++i)
+      if (resolution.values[i].made_by == no_index) slot_of[resolution.values[i].value.index] = static_cast<std::uint32_t>(i);
+    return slot_of;
+  }
+
+  void make_scalars() {
+    scalars_.resize(recording().values.size());
+    for (std::size_t i = 0; i < recording().values.size(); ++i) {
+      const RecordedValue& value = recording().values[i];
+      if (value.origin != Origin::scalar) continue;
+      auto* bytes = const_cast<std::byte*>(value.scalar.data());  // kernels only read what they are not allowed to write
+      const at::Tensor plain = at::from_blob(bytes, value.geometry.sizes, at::TensorOptions().dtype(value.geometry.dtype));
+      scalars_[i] = tensor_over(plain.storage(), value.geometry, plain);
+    }
+  }
+
+  void make_instructions(const Resolution& resolution) {
+    std::vector<std::uint32_t> runs(step_->graph().node_count(), 0);
+    std::vector<std::uint32_t> total(step_->graph().node_count(), 0);
+    for (NodeId n : schedule_) ++total[n.index];
+    for (std::size_t i = 0; i < schedule_.size(); ++i) {
+      const NodeId n = schedule_[i];
+      Instruction instruction;
+      instruction.node = n;
+      instruction.call = &recording().calls[n.index];
+      instruction.again = runs[n.index]++ > 0;
+      const bool random = instruction.call->kind == CallKind::op && instruction.call->facts->random;
+      instruction.draws_again = random && instruction.again;
+      instruction.saves_generator = random && !instruction.again && total[n.index] > 1;
+      for (const ArgumentSlot& read : instruction.call->reads)
+        if (read.value.valid() && !is_statistic(instruction, read)) instruction.fills.push_back({read.arg, read.element, slot_read(resolution, i, n, read.value)});
+      add_stores(resolution, i, instruction);
+      for (std::uint32_t instance : resolution.outputs[i])
+        if (instance != no_index && resolution.storages[resolution.values[instance].storage].made_by == i &&
+            step_->graph().value(resolution.values[instance].value).owns())
+          instruction.made += step_->graph().value(resolution.values[instance].value).bytes;
+      instructions_.push_back(std::move(instruction));
+    }
+  }
+
+  // A recomputed batch norm must not move the statistics again: it runs without them.
+  static bool is_statistic(const Instruction& instruction, const ArgumentSlot& read) {
+    if (!instruction.again || instruction.call->kind != CallKind::op) return false;
+    const OpFacts& facts = *instruction.call->facts;
+    if (!facts.moves_statistics() || !instruction.call->args[facts.training].toBool()) return false;
+    return std::ranges::find(facts.statistics, std::size_t{read.arg}) != facts.statistics.end();
+  }
+
+  std::uint32_t slot_read(const Resolution& resolution, std::size_t occurrence, NodeId n, ValueId v) const {
+    if (bind_[v.index] != no_index) return bind_[v.index];
+    const auto inputs = step_->graph().inputs(n);
+    for (std::size_t k = 0; k < inputs.size(); ++k)
+      if (inputs[k] == v) return resolution.inputs[occurrence][k];
+    throw Error(Errc::bad_graph, "node " + std::to_string(n.index) + " reads value " + std::to_string(v.index) + ", which is not among its inputs");
+  }
+
+  void add_stores(const Resolution& resolution, std::size_t occurrence, Instruction& instruction) const {
+    const auto& results = instruction.call->results;
+    for (std::size_t k = 0; k < results.size(); ++k) {
+      Store store{results[k].from, results[k].index, results[k].element, resolution.outputs[occurrence][k], no_index};
+      if (store.from == ResultSlot::From::argument)
+        for (const Fill& fill : instruction.fills)
+          if (fill.arg == store.index && fill.element == store.element) store.source = fill.slot;
+      instruction.stores.push_back(store);
+    }
+  }
+
+  void place_frees(const Resolution& resolution) {
+    for (std::size_t i = 0; i < resolution.values.size(); ++i) {
+      const StorageInstance& storage = resolution.storages[resolution.values[i].storage];
+      const std::uint32_t made_by = resolution.values[i].made_by;
+      if (storage.last >= schedule_.size()) continue;
+      if (storage.persistent) {  // a view of something persistent holds no bytes: it goes with its maker's last use, at the end
+        continue;
+      }
+      if (made_by != no_index || storage.made_by == no_index) instructions_[storage.last].frees.push_back(static_cast<std::uint32_t>(i));
+    }
+  }
+
+  // Whatever is changed before the last comparison with the host has to be put back where that comparison fails.
+  void protect_before_guards() {
+    std::size_t last = 0;
+    for (std::size_t i = 0; i < instructions_.size(); ++i)
+      if (is_guard(*instructions_[i].call)) last = i + 1;
+    for (std::size_t i = 0; i < last; ++i) {
+      for (ValueId v : instructions_[i].call->updates) {
+        if (recording().values[v.index].origin == Origin::generator) protects_generator_ = true;
+        else if (std::ranges::find(protected_, v) == protected_.end()) protected_.push_back(v);
+      }
+    }
+  }
+
+  static bool is_guard(const Call& call) { return call.kind == CallKind::op && (call.facts->reads_to_host || call.facts->dynamic_shape); }
+
+  // ── running it ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  bool bind(const Bindings& bindings, RunOutcome& outcome) {
+    for (std::size_t i = 0; i < bind_.size(); ++i) {
+      if (bind_[i] == no_index) continue;
+      at::Tensor& slot = slots_[bind_[i]];
+      const RecordedValue& value = recording().values[i];
+      switch (value.origin) {
+        case Origin::parameter: slot = bindings.parameters[value.origin_index].tensor; break;
+        case Origin::buffer: slot = bindings.buffers[value.origin_index].tensor; break;
+        case Origin::input: slot = bindings.inputs[value.origin_index]; break;
+        case Origin::gradient: slot = bindings.leaves[value.origin_index].tensor.grad(); break;
+        case Origin::scalar: slot = scalars_[i]; break;
+        case Origin::captured: slot = captured(value); break;
+        case Origin::generator: continue;
+        case Origin::step: continue;
+      }
+      if (slot.defined()) continue;
+      outcome.difference = "'" + value.name + "', which the step read when it was recorded, no longer exists";
+      return false;
+    }
+    return true;
+  }
+
+  static at::Tensor captured(const RecordedValue& value) {
+    const auto storage = value.captured->lock();
+    if (!storage) return {};
+    const at::Tensor like = at::from_blob(nullptr, {0}, at::TensorOptions().dtype(value.geometry.dtype).device(storage->device()));
+    return tensor_over(c10::Storage(storage), value.geometry, like);
+  }
+
+  bool execute(const Instruction& instruction, std::vector<c10::IValue>& stack, RunOutcome& outcome) {
+    const Call& call = *instruction.call;
+    if (call.kind == CallKind::alias) return make_alias(instruction), true;
+    if (call.kind == CallKind::constant) return write_constant(instruction), true;
+    stack.assign(call.args.begin(), call.args.end());
+    fill(instruction, stack);
+    if (instruction.saves_generator) generator_states_[instruction.node.index] = generator_state();
+    std::optional<GeneratorState> now;
+    if (instruction.draws_again) {
+      now = generator_state();
+      set_generator(generator_states_.at(instruction.node.index));
+    }
+    if (!call.facts->reads_to_host && call.results.empty() && call.updates.empty()) return true;  // its result was a fact about shapes
+    call.op->redispatchBoxed(call.keys, &stack);
+    if (now) set_generator(*now);
+    if (!instruction.again)
+      for (ValueId v : call.updates) bump(v);
+    if (call.facts->reads_to_host && !same_host_value(instruction, stack, outcome)) return false;
+    for (const Store& store : instruction.stores) {
+      at::Tensor& slot = slots_[store.slot];
+      if (store.from == ResultSlot::From::argument) slot = slots_[store.source];
+      else if (store.element < 0) slot = std::move(stack[store.index]).toTensor();
+      else slot = stack[store.index].toListRef()[static_cast<std::size_t>(store.element)].toTensor();
+    }
+    return !call.facts->dynamic_shape || same_shapes(instruction, outcome);
+  }
+
+  void fill(const Instruction& instruction, std::vector<c10::IValue>& stack) const {
+    for (std::size_t k = 0; k < instruction.fills.size();) {
+      const Fill& first = instruction.fills[k];
+      if (first.element < 0) {
+        stack[first.arg] = slots_[first.slot];
+        ++k;
+      } else {
+        k = fill_list(instruction, k, stack[first.arg]);
+      }
+    }
+  }
+
+  // Fills one list from the fills that belong to it, which stand together. Returns the index of the next fill.
+  std::size_t fill_list(const Instruction& instruction, std::size_t k, c10::IValue& argument) const {
+    const std::uint32_t arg = instruction.fills[k].arg;
+    if (argument.isTensorList()) {
+      c10::List<at::Tensor> list = argument.toTensorList().copy();
+      for (; k < instruction.fills.size() && instruction.fills[k].arg == arg; ++k)
+        list.set(static_cast<std::size_t>(instruction.fills[k].element), slots_[instruction.fills[k].slot]);
+      argument = std::move(list);
+    } else {
+      c10::List<std::optional<at::Tensor>> list = argument.toOptionalTensorList().copy();
+      for (; k < instruction.fills.size() && instruction.fills[k].arg == arg; ++k)
+        list.set(static_cast<std::size_t>(instruction.fills[k].element), slots_[instruction.fills[k].slot]);
+      argument = std::move(list);
+    }
+    return k;
+  }
+
+  void make_alias(const Instruction& instruction) {
+    const at::Tensor& source = slots_[instruction.fills.front().slot];
+    const Store& store = instruction.stores.front();
+    Geometry geometry = recording().values[instruction.call->results.front().value.index].geometry;
+    slots_[store.slot] = tensor_over(source.storage(), geometry, source);
+  }
+
+  void write_constant(const Instruction& instruction) {
+    const at::Tensor& target = slots_[instruction.fills.front().slot];
+    std::memcpy(target.storage().mutable_data(), instruction.call->constant.data(), instruction.call->constant.size());
+    slots_[instruction.stores.front().slot] = target;
+  }
+
+  // Below autograd nobody counts writes; a tensor that outlives the step must know of them.
+  void bump(ValueId v) {
+    const std::uint32_t slot = bind_[v.index];
+    if (slot != no_index && slots_[slot].defined()) slots_[slot].unsafeGetTensorImpl()->bump_version();
+  }
+
+  bool same_host_value(const Instruction& instruction, const std::vector<c10::IValue>& stack, RunOutcome& outcome) const {
+    const Call& call = *instruction.call;
+    if (!call.returned.empty() && identical(call.returned.front(), stack.front())) return true;
+    outcome.difference = "node " + std::to_string(instruction.node.index) + " (" + detail::node_name(call) + ") gave the host " +
+                         detail::attribute_of(stack.front()).dump() + ", not " + detail::attribute_of(call.returned.front()).dump();
+    return false;
+  }
+
+  // Bit for bit: a NaN equals itself, and 0.0 is not -0.0.
+  static bool identical(const c10::IValue& a, const c10::IValue& b) {
+    if (a.isDouble() && b.isDouble()) {
+      const double x = a.toDouble(), y = b.toDouble();
+      return std::memcmp(&x, &y, sizeof x) == 0;
+    }
+    return a.tagKind() == b.tagKind() && detail::attribute_of(a) == detail::attribute_of(b);
+  }
+
+  bool same_shapes(const Instruction& instruction, RunOutcome& outcome) const {
+    for (std::size_t k = 0; k < instruction.stores.size(); ++k) {
+      const Geometry& known = recording().values[instruction.call->results[k].value.index].geometry;
+      const at::Tensor& made = slots_[instruction.stores[k].slot];
+      if (made.sizes() == at::IntArrayRef(known.sizes)) continue;
+      outcome.difference = "node " + std::to_string(instruction.node.index) + " (" + detail::node_name(*instruction.call) + ") made a tensor of shape " +
+                           c10::str(made.sizes()) + ", not " + c10::str(at::IntArrayRef(known.sizes));
+      return false;
+    }
+    return true;
+  }
+
+  void check_workspace(const Instruction& instruction, Bytes before, RunOutcome& outcome) {
+    const Bytes used = cpu_memory().window_peak() - before - instruction.made;
+    const Bytes workspace = used > Bytes{0} ? used : Bytes{0};
+    if (workspace == step_->graph().node(instruction.node).workspace) return;
+    step_->graph().set_workspace(instruction.node, workspace);
+    ++outcome.workspace_changes;
+  }
+
+  void hand_over(RunOutcome& outcome) {
+    outcome.completed = true;
+    const std::size_t results = step_->result_count();
+    for (std::size_t k = 0; k < result_slots_.size(); ++k) {
+      at::Tensor& slot = slots_[result_slots_[k]];
+      if (k < results) outcome.results.push_back(slot);
+      else if (k < results + step_->gradient_of().size()) outcome.gradients.push_back(slot);
+    }
+    if (outcome.workspace_changes > 0) peak_ = simulate(step_->graph(), schedule_).peak;
+  }
+
+  Saved save() const {
+    Saved saved;
+    for (ValueId v : protected_) {
+      const at::Tensor& tensor = slots_[bind_[v.index]];
+      const auto* bytes = static_cast<const std::byte*>(tensor.storage().data());
+      saved.bytes.emplace_back(bytes, bytes + tensor.storage().nbytes());
+    }
+    if (protects_generator_) saved.generator = generator_state();
+    return saved;
+  }
+
+  void restore(const Saved& saved) {
+    for (std::size_t k = 0; k < protected_.size(); ++k)
+      std::memcpy(slots_[bind_[protected_[k].index]].storage().mutable_data(), saved.bytes[k].data(), saved.bytes[k].size());
+    if (saved.generator) set_generator(*saved.generator);
+  }
+
+  static at::CPUGeneratorImpl& generator() { return *at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator()); }
+
+  static GeneratorState generator_state() {
+    at::CPUGeneratorImpl& g = generator();
+    const std::lock_guard lock(g.mutex_);
+    return {g.engine(), g.next_float_normal_sample(), g.next_double_normal_sample()};
+  }
+
+  static void set_generator(const GeneratorState& state) {
+    at::CPUGeneratorImpl& g = generator();
+    const std::lock_guard lock(g.mutex_);
+    g.set_engine(state.engine);
+    g.set_next_float_normal_sample(state.next_float);
+    g.set_next_double_normal_sample(state.next_double);
+  }
+
+  CapturedStep* step_;
+  Schedule schedule_;
+  Bytes peak_{};
+  std::vector<Instruction> instructions_;
+  std::vector<at::Tensor> slots_;               // by value instance
+  std::vector<std::uint32_t> bind_;             // by value: the slot of a persistent one
+  std::vector<at::Tensor> scalars_;             // by value: of Origin::scalar
+  std::vector<std::uint32_t> result_slots_;
+  std::vector<ValueId> protected_;
+  bool protects_generator_ = false;
+  std::unordered_map<std::uint32_t, GeneratorState> generator_states_;
+};
+
+}  // namespace reprise

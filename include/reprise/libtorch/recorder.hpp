@@ -1,0 +1,645 @@
+#pragma once
+// A Recorder sees every op that LibTorch runs below autograd on this thread while it is in scope: forward, backward, optimizer.
+//
+//   Recorder recorder;
+//   recorder.know(x, Origin::input, 0, Role::input, "x");
+//   loss = model->forward(x).sum();
+//   loss.backward();
+//   Recording recording = recorder.finish();
+//
+// How: a boxed fallback on a dispatch key that LibTorch leaves free (Fake), switched on for this thread. Autograd and autocast lie
+// above that key, so what is seen is what runs. For each op the recorder asks which values it reads, lets it run, and notes what
+// it wrote and made:
+//
+//   read(tensor) ──▶ known storage, version and geometry?  that value
+//                    known storage, another geometry?      a view that was made before a write: an alias call says so
+//                    unknown storage?                      a tensor from before the step, a wrapped number, or something
+//                                                          made behind the dispatcher (then the step cannot be run again)
+//
+// Tensors and storages are never held beyond an op.
+
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <reprise/error.hpp>
+#include <reprise/libtorch/counting_allocator.hpp>
+#include <reprise/libtorch/recording.hpp>
+#include <reprise/libtorch/scope.hpp>
+#include <reprise/libtorch/storage_table.hpp>
+
+namespace reprise {
+
+/// What later stages do around each op.
+struct RecorderHooks {
+  virtual ~RecorderHooks() = default;
+  /// `stack` holds the op's arguments at its end.
+  virtual void before(const c10::OperatorHandle& /*op*/, const torch::jit::Stack& /*stack*/) {}
+  /// `node` is what the op became.
+  virtual void after(const c10::OperatorHandle& /*op*/, NodeId /*node*/) {}
+};
+
+class Recorder {
+ public:
+  explicit Recorder(RecorderHooks* hooks = nullptr)
+      : hooks_(hooks), start_serial_(cpu_memory().serial()), base_(cpu_memory().live()), outer_(current()) {
+    if (outer_ != nullptr) throw Error(Errc::bad_argument, "a Recorder is already in scope on this thread; finish it before another one starts");
+    register_fallback();
+    cpu_memory().reset_peak();
+    current() = this;
+    key_.emplace(recording_key);
+  }
+
+  ~Recorder() { stop(); }
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  /// Tells of a tensor that is there before the step. Two that share a storage are one value, or views of one.
+  void know(const at::Tensor& tensor, Origin origin, std::size_t index, Role role, std::string name) {
+    if (!tensor.defined() || !is_plain(tensor)) return;
+    if (table_.find(tensor.storage().unsafeGetStorageImpl()) != no_storage) return;
+    add_persistent(tensor, origin, index, role, std::move(name));
+  }
+
+  /// The value that this tensor is now; none where it is not plain memory.
+  [[nodiscard]] ValueId value_of(const at::Tensor& tensor) { return read(tensor, "the end of the step"); }
+
+  /// Whether the value lives in a storage from before the step.
+  [[nodiscard]] bool was_there_before(ValueId v) const { return recording_.values[root_of(v).index].persistent; }
+
+  /// Everything from here on belongs to this phase; what autograd runs belongs to backward in any case.
+  void enter(Phase phase) { phase_ = phase; }
+
+  [[nodiscard]] StorageTable& storages() { return table_; }
+  [[nodiscard]] std::size_t calls_seen() const { return recording_.calls.size(); }
+
+  /// Switches the recorder off and hands over what it saw. `outputs` are the values that the caller takes out of the step;
+  /// whatever else was made in the step and is still alive is noted as kept.
+  [[nodiscard]] Recording finish(std::vector<ValueId> outputs = {}) {
+    recording_.peak = cpu_memory().peak();
+    recording_.base = base_;
+    stop();
+    std::vector<bool> taken(table_.size(), false);
+    for (ValueId v : outputs)
+      if (storage_of(v) != no_storage) taken[storage_of(v)] = true;
+    for (StorageIndex s = 0; s < table_.size(); ++s)
+      if (!taken[s] && !state_[s].persistent && table_.alive(s) && !state_[s].views.empty())
+        recording_.kept.push_back(state_[s].views.front().second);
+    recording_.outputs = std::move(outputs);
+    return std::move(recording_);
+  }
+
+ private:
+  static constexpr c10::DispatchKey recording_key = c10::DispatchKey::Fake;
+
+  /// What is known of a storage beside the table's entry.
+  struct StorageState {
+    bool persistent = false;
+    bool made_without_tensors = false;  ///< its contents do not depend on data: a factory's result
+    bool exposed = false;               ///< the host has had a pointer to it
+    std::vector<std::byte> seen{};      ///< of an exposed one: its contents when an op last saw it
+    Bytes bytes{};
+    ValueId root{};
+    std::vector<std::pair<Geometry, ValueId>> views{};  ///< the values of its current version
+  };
+
+  struct PendingWrite {
+    ArgumentSlot slot;
+    StorageIndex storage;
+    Bytes bytes_before;
+  };
+
+  REPRISE_ONE_PER_PROCESS static Recorder*& current() {
+    thread_local Recorder* active = nullptr;
+    return active;
+  }
+
+  static void register_fallback() {
+    static const bool once = [] {
+      auto& dispatcher = c10::Dispatcher::singleton();
+      if (dispatcher.hasBackendFallbackForDispatchKey(recording_key)) {
+        if (registered_by_us()) return true;
+        throw Error(Errc::capture_failed,
+                    "another library has taken the dispatch key that Reprise records on (Fake); fake tensors and Reprise cannot be used in one process");
+      }
+      static auto& registration = *new c10::RegistrationHandleRAII(
+          dispatcher.registerFallback(recording_key, c10::KernelFunction::makeFromBoxedFunction<&Recorder::on_op>(), "reprise"));
+      static_cast<void>(registration);
+      registered_by_us() = true;
+      return true;
+    }();
+    static_cast<void>(once);
+  }
+
+  REPRISE_ONE_PER_PROCESS static bool& registered_by_us() {
+    static bool registered = false;
+    return registered;
+  }
+
+  static void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const c10::impl::ExcludeDispatchKeyGuard once(recording_key);
+    const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, recording_key);
+    Recorder* recorder = current();
+    if (recorder == nullptr) return op.redispatchBoxed(below, stack);
+    recorder->record(op, below, *stack);
+  }
+
+  static void on_host_access(c10::StorageImpl* storage) {
+    if (Recorder* recorder = current()) recorder->note_host_access(storage);
+  }
+
+  void stop() {
+    if (current() != this) return;
+    key_.reset();
+    current() = nullptr;
+    for (StorageIndex s = 0; s < table_.size(); ++s) table_.unwatch(s);
+  }
+
+  // ── one op ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) {
+    Call call;
+    call.op = op;
+    call.facts = &facts_of(op);
+    call.keys = keys;
+    call.repeatable = call.facts->repeatable;
+    place(call);
+    read_arguments(call, stack);
+    const std::vector<PendingWrite> writes = writes_of(call);
+    for (const ArgumentSlot& slot : call.reads) table_.unwatch(storage_of(slot.value));
+    if (hooks_ != nullptr) hooks_->before(op, stack);
+
+    cpu_memory().open_window();
+    const Bytes before = cpu_memory().live();
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      op.redispatchBoxed(keys, &stack);
+    } catch (...) {
+      refuse(call.facts->name + " threw inside the step");
+      throw;
+    }
+    call.time = {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count()};
+
+    const NodeId node{recording_.calls.size()};
+    Bytes made{};
+    for (const PendingWrite& write : writes) made += note_write(call, node, write);
+    made += note_results(call, node, stack);
+    const Bytes workspace = cpu_memory().window_peak() - before - made;
+    call.workspace = workspace > Bytes{0} ? workspace : Bytes{0};
+    if (call.facts->random) call.updates.push_back(generator());
+    watch_again(call);
+    recording_.calls.push_back(std::move(call));
+    if (hooks_ != nullptr) hooks_->after(op, node);
+  }
+
+  // Where in the step the call stands: phase, the forward call of a backward one, the user's scope.
+  void place(Call& call) {
+    const auto backward = torch::autograd::get_current_node();
+    call.phase = current_phase();
+    if (backward) {
+      const auto it = forward_of_.find(backward->sequence_nr());
+      if (it != forward_of_.end()) call.forward = it->second;
+      if (call.forward.valid()) call.path = recording_.calls[call.forward.index].path;
+    } else {
+      call.path = current_scope();
+      sequence_ = at::sequence_number::peek();
+    }
+  }
+
+  void read_arguments(Call& call, const torch::jit::Stack& stack) {
+    const std::size_t count = call.op->schema().arguments().size();
+    const auto arguments = torch::jit::last(stack, count);
+    call.args.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) read_argument(call, static_cast<std::uint32_t>(i), arguments[i]);
+    if (call.path.empty() || call.phase == Phase::forward) name_after_operands(call);
+    if (call.phase == Phase::forward && sequence_ > 0) forward_of_.emplace(sequence_ - 1, NodeId{recording_.calls.size()});
+  }
+
+  void read_argument(Call& call, std::uint32_t arg, const c10::IValue& argument) {
+    if (argument.isTensor()) {
+      const at::Tensor& tensor = argument.toTensor();
+      if (tensor.defined()) call.reads.push_back({arg, -1, read(tensor, call.facts->name)});
+      call.args.emplace_back(tensor.defined() ? c10::IValue() : argument);
+      return;
+    }
+    if (argument.isTensorList() || (argument.isList() && holds_tensors(argument))) {
+      std::int32_t element = 0;
+      std::vector<c10::IValue> blanks;
+      for (const c10::IValue& item : argument.toListRef()) {
+        if (item.isTensor() && item.toTensor().defined())
+          call.reads.push_back({arg, element, read(item.toTensor(), call.facts->name)});
+        ++element;
+      }
+      call.args.push_back(blank_list(argument));
+      return;
+    }
+    if (argument.isStorage() || argument.isObject() || argument.isPyObject() || argument.isFuture())
+      refuse(call.facts->name + " (node " + std::to_string(recording_.calls.size()) + ") takes an argument that cannot be kept for another run");
+    call.args.push_back(argument);
+  }
+
+  static bool holds_tensors(const c10::IValue& list) {
+    const auto items = list.toListRef();
+    for (const c10::IValue& item : items)
+      if (item.isTensor()) return true;
+    return false;
+  }
+
+  // The same list with nothing in it: undefined tensors, or none where the list holds optional ones.
+  static c10::IValue blank_list(const c10::IValue& list) {
+    const std::size_t count = list.toListRef().size();
+    if (list.isTensorList()) {
+      c10::List<at::Tensor> blank;
+      for (std::size_t i = 0; i < count; ++i) blank.emplace_back();
+      return blank;
+    }
+    c10::List<std::optional<at::Tensor>> blank;
+    for (std::size_t i = 0; i < count; ++i) blank.push_back(std::nullopt);
+    return blank;
+  }
+
+  // Named after the parameter that it uses, else after what its first operand was named after.
+  void name_after_operands(Call& call) {
+    for (const ArgumentSlot& slot : call.reads) {
+      if (!slot.value.valid()) continue;
+      const RecordedValue& root = recording_.values[root_of(slot.value).index];
+      if (root.role != Role::parameter && root.role != Role::buffer) continue;
+      const auto dot = root.name.rfind('.');
+      call.path = join(current_scope(), dot == std::string::npos ? root.name : root.name.substr(0, dot));
+      return;
+    }
+    if (!call.path.empty()) return;
+    for (const ArgumentSlot& slot : call.reads) {
+      if (!slot.value.valid()) continue;
+      const NodeId producer = recording_.values[slot.value.index].producer;
+      if (!producer.valid()) continue;
+      call.path = recording_.calls[producer.index].path;
+      return;
+    }
+  }
+
+  static std::string join(const std::string& outer, const std::string& inner) { return outer.empty() ? inner : outer + "/" + inner; }
+
+  ValueId root_of(ValueId v) const {
+    while (true) {
+      const RecordedValue& value = recording_.values[v.index];
+      if (value.alias_of.valid()) v = value.alias_of;
+      else if (value.overwrites.valid()) v = value.overwrites;
+      else return v;
+    }
+  }
+
+  // ── what an op reads ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+  ValueId read(const at::Tensor& tensor, const std::string& reader) {
+    if (!is_plain(tensor)) {
+      refuse(reader + " (node " + std::to_string(recording_.calls.size()) + ") reads a tensor that is not plain strided memory (" +
+             c10::str(tensor.layout()) + ")");
+      return {};
+    }
+    const StorageIndex s = table_.find(tensor.storage().unsafeGetStorageImpl());
+    if (s == no_storage) return adopt(tensor, reader);
+    if (state_[s].exposed) settle_host_writes(s);
+    Geometry geometry = geometry_of(tensor);
+    for (const auto& [known, value] : state_[s].views)
+      if (known == geometry) return value;
+    return add_alias(s, std::move(geometry));
+  }
+
+  // A storage that no op of this step has made.
+  ValueId adopt(const at::Tensor& tensor, const std::string& reader) {
+    const c10::DataPtr& data = tensor.storage().data_ptr();
+    const bool in_step = CountingAllocator::serial_of(data) > start_serial_;
+    if (tensor.numel() <= 1 && (in_step || tensor.unsafeGetTensorImpl()->is_wrapped_number())) return scalar(tensor);
+    if (in_step)
+      refuse(reader + " (node " + std::to_string(recording_.calls.size()) +
+             ") reads a tensor that was made in the step behind the dispatcher, where Reprise cannot see it");
+    const std::string number = std::to_string(captured_++);
+    return phase_ == Phase::optimizer ? add_persistent(tensor, Origin::captured, 0, Role::optimizer_state, "optimizer." + number)
+                         : add_persistent(tensor, Origin::captured, 0, Role::constant, "captured." + number);
+  }
+
+  // A number that LibTorch has wrapped: kept by value, once for all its uses, in memory of our own.
+  ValueId scalar(const at::Tensor& tensor) {
+    RecordedValue value;
+    value.geometry = geometry_of(tensor);
+    value.geometry.offset = 0;
+    value.origin = Origin::scalar;
+    value.role = Role::constant;
+    value.persistent = true;
+    const auto* bytes = static_cast<const std::byte*>(tensor.const_data_ptr());
+    value.scalar.assign(bytes, bytes + static_cast<std::size_t>(tensor.numel()) * tensor.element_size());
+    for (ValueId known : scalars_) {
+      const RecordedValue& other = recording_.values[known.index];
+      if (other.scalar == value.scalar && other.geometry == value.geometry) return known;
+    }
+    value.name = "scalar." + std::to_string(scalars_.size());
+    scalars_.push_back(add_value(std::move(value)));
+    return scalars_.back();
+  }
+
+  ValueId add_persistent(const at::Tensor& tensor, Origin origin, std::size_t index, Role role, std::string name) {
+    const c10::Storage& storage = tensor.storage();
+    RecordedValue value;
+    value.geometry = geometry_of(tensor);
+    value.origin = origin;
+    value.origin_index = static_cast<std::uint32_t>(index);
+    value.role = role;
+    value.name = std::move(name);
+    value.bytes = bytes_of(storage);
+    value.persistent = true;
+    if (origin == Origin::captured) value.captured = storage.getWeakStorageImpl();
+    const StorageIndex s = track(storage);
+    state_[s].persistent = true;
+    state_[s].bytes = value.bytes;
+    Geometry geometry = value.geometry;
+    const ValueId v = add_value(std::move(value), s);
+    state_[s].root = v;
+    state_[s].views.emplace_back(std::move(geometry), v);
+    table_.watch(s, &on_host_access);
+    return v;
+  }
+
+  // A view that was made before a write and is read after it: nobody made it anew, so a call of our own does.
+  ValueId add_alias(StorageIndex s, Geometry geometry) {
+    const NodeId node{recording_.calls.size()};
+    Call call;
+    call.kind = CallKind::alias;
+    const ValueId source = state_[s].views.front().second;
+    call.reads.push_back({0, -1, source});
+    const RecordedValue& from = recording_.values[source.index];
+    call.path = from.producer.valid() ? recording_.calls[from.producer.index].path : from.name;
+    call.phase = current_phase();
+    RecordedValue value;
+    value.geometry = geometry;
+    value.alias_of = source;
+    value.producer = node;
+    value.role = role_now();
+    const ValueId v = add_value(std::move(value), s);
+    call.results.push_back({ResultSlot::From::returned, 0, -1, v});
+    recording_.calls.push_back(std::move(call));
+    state_[s].views.emplace_back(std::move(geometry), v);
+    return v;
+  }
+
+  // ── what an op writes and makes ───────────────────────────────────────────────────────────────────────────────────────
+
+  std::vector<PendingWrite> writes_of(const Call& call) const {
+    std::vector<PendingWrite> writes;
+    const OpFacts& facts = *call.facts;
+    const bool training = facts.moves_statistics() && call.args[facts.training].isBool() && call.args[facts.training].toBool();
+    for (const ArgumentSlot& slot : call.reads) {
+      if (!slot.value.valid()) continue;
+      const bool statistic = training && std::ranges::find(facts.statistics, std::size_t{slot.arg}) != facts.statistics.end();
+      if (!facts.writes[slot.arg] && !statistic) continue;
+      const StorageIndex s = storage_of(slot.value);
+      if (s != no_storage) writes.push_back({slot, s, state_[s].bytes});
+    }
+    return writes;
+  }
+
+  // Returns the bytes that the write brought: those of an output that was made larger.
+  Bytes note_write(Call& call, NodeId node, const PendingWrite& write) {
+    StorageState& state = state_[write.storage];
+    if (state.persistent) {
+      if (std::ranges::find(call.updates, state.root) == call.updates.end()) call.updates.push_back(state.root);
+      if (!call.facts->moves_statistics()) call.repeatable = false;
+      return {};
+    }
+    const auto storage = table_.lock(write.storage);
+    const Bytes now = storage ? bytes_of(*storage) : write.bytes_before;
+    const bool resized = now != write.bytes_before;
+    RecordedValue value;
+    value.geometry = recording_.values[write.slot.value.index].geometry;
+    value.producer = node;
+    value.role = role_now();
+    if (resized) value.bytes = now;
+    else value.overwrites = write.slot.value;
+    Geometry geometry = value.geometry;
+    const ValueId v = add_value(std::move(value), write.storage);
+    call.results.push_back({ResultSlot::From::argument, write.slot.arg, write.slot.element, v});
+    if (!made_by(node, state)) state.views.clear();
+    state.views.emplace_back(std::move(geometry), v);
+    state.bytes = now;
+    state.made_without_tensors = state.made_without_tensors && reads_one_storage(call);
+    if (state.exposed && storage) remember(state, *storage);
+    return resized ? now - write.bytes_before : Bytes{};
+  }
+
+  bool made_by(NodeId node, const StorageState& state) const {
+    return !state.views.empty() && recording_.values[state.views.front().second.index].producer == node;
+  }
+
+  // fill_(t, 3) leaves t independent of data, copy_(t, x) does not.
+  bool reads_one_storage(const Call& call) const {
+    for (const ArgumentSlot& slot : call.reads)
+      if (slot.value.valid() && storage_of(slot.value) != storage_of(call.reads.front().value)) return false;
+    return true;
+  }
+
+  Bytes note_results(Call& call, NodeId node, const torch::jit::Stack& stack) {
+    const auto& returns = call.op->schema().returns();
+    const auto results = torch::jit::last(stack, returns.size());
+    Bytes made{};
+    for (std::size_t i = 0; i < returns.size(); ++i) {
+      const c10::IValue& result = results[i];
+      if (result.isTensor()) {
+        made += note_result(call, node, static_cast<std::uint32_t>(i), -1, result.toTensor());
+      } else if (result.isTensorList()) {
+        std::int32_t element = 0;
+        for (const c10::IValue& item : result.toListRef()) made += note_result(call, node, static_cast<std::uint32_t>(i), element++, item.toTensor());
+      } else if (call.facts->reads_to_host) {
+        call.returned.push_back(result);
+      }
+    }
+    return made;
+  }
+
+  Bytes note_result(Call& call, NodeId node, std::uint32_t index, std::int32_t element, const at::Tensor& tensor) {
+    if (!tensor.defined()) return {};
+    if (!is_plain(tensor)) {
+      refuse(call.facts->name + " (node " + std::to_string(node.index) + ") makes a tensor that is not plain strided memory (" +
+             c10::str(tensor.layout()) + ")");
+      return {};
+    }
+    Geometry geometry = geometry_of(tensor);
+    const StorageIndex known = table_.find(tensor.storage().unsafeGetStorageImpl());
+    if (known != no_storage) {
+      note_view(call, node, index, element, known, std::move(geometry));
+      return {};
+    }
+    const StorageIndex s = track(tensor.storage());
+    RecordedValue value;
+    value.geometry = geometry;
+    value.producer = node;
+    value.role = role_now();
+    value.bytes = bytes_of(tensor.storage());
+    const Bytes bytes = value.bytes;
+    state_[s].bytes = bytes;
+    state_[s].made_without_tensors = call.reads.empty() && !call.facts->random;
+    const ValueId v = add_value(std::move(value), s);
+    state_[s].root = v;
+    state_[s].views.emplace_back(std::move(geometry), v);
+    call.results.push_back({ResultSlot::From::returned, index, element, v});
+    return bytes;
+  }
+
+  // A result over a storage that was there before: what the op wrote, or a view.
+  void note_view(Call& call, NodeId node, std::uint32_t index, std::int32_t element, StorageIndex s, Geometry geometry) {
+    StorageState& state = state_[s];
+    for (const auto& [known, value] : state.views) {
+      if (!(known == geometry)) continue;
+      const bool written = std::ranges::any_of(call.updates, [&](ValueId v) { return v == state.root; });
+      if (written || recording_.values[value.index].producer == node) return;
+    }
+    RecordedValue value;
+    value.geometry = geometry;
+    value.alias_of = state.views.front().second;
+    for (const ArgumentSlot& slot : call.reads)
+      if (slot.value.valid() && storage_of(slot.value) == s && !made_by(node, state)) value.alias_of = slot.value;
+    value.producer = node;
+    value.role = role_now();
+    const ValueId v = add_value(std::move(value), s);
+    state.views.emplace_back(std::move(geometry), v);
+    call.results.push_back({ResultSlot::From::returned, index, element, v});
+  }
+
+  // ── the host ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  void note_host_access(c10::StorageImpl* storage) {
+    const StorageIndex s = table_.find(storage);
+    if (s == no_storage) return;
+    table_.forget_watch(s);
+    StorageState& state = state_[s];
+    if (!state.persistent && state.made_without_tensors) {
+      state.exposed = true;
+      remember(state, *storage);
+      return;
+    }
+    const ValueId v = state.views.empty() ? state.root : state.views.back().second;
+    const RecordedValue& value = recording_.values[v.index];
+    refuse("the host took a pointer to " +
+           (value.producer.valid() ? "what node " + std::to_string(value.producer.index) + " (" + recording_.calls[value.producer.index].op_name() + ") made"
+                                   : "'" + value.name + "'") +
+           " in the middle of the step (data_ptr or accessor); what it read or wrote there cannot be seen");
+  }
+
+  static void remember(StorageState& state, c10::StorageImpl& storage) {
+    const auto* bytes = static_cast<const std::byte*>(storage.data());
+    state.seen.assign(bytes, bytes + storage.nbytes());
+  }
+
+  // The host had a pointer: what it wrote since an op last saw the storage becomes a constant.
+  void settle_host_writes(StorageIndex s) {
+    StorageState& state = state_[s];
+    const auto storage = table_.lock(s);
+    if (!storage || std::memcmp(state.seen.data(), storage->data(), state.seen.size()) == 0) return;
+    remember(state, *storage);
+    const NodeId node{recording_.calls.size()};
+    Call call;
+    call.kind = CallKind::constant;
+    call.phase = current_phase();
+    call.constant = state.seen;
+    const ValueId before = state.views.front().second;
+    call.reads.push_back({0, -1, before});
+    RecordedValue value;
+    value.geometry = recording_.values[before.index].geometry;
+    value.overwrites = before;
+    value.producer = node;
+    value.role = Role::constant;
+    Geometry geometry = value.geometry;
+    const ValueId v = add_value(std::move(value), s);
+    call.results.push_back({ResultSlot::From::argument, 0, -1, v});
+    recording_.calls.push_back(std::move(call));
+    state.views.clear();
+    state.views.emplace_back(std::move(geometry), v);
+  }
+
+  void watch_again(const Call& call) {
+    for (const ArgumentSlot& slot : call.reads) watch(slot.value);
+    for (const ResultSlot& slot : call.results) watch(slot.value);
+  }
+  void watch(ValueId v) {
+    const StorageIndex s = storage_of(v);
+    if (s != no_storage) table_.watch(s, &on_host_access);
+  }
+
+  // ── tables ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  StorageIndex track(const c10::Storage& storage) {
+    const StorageIndex s = table_.add(storage);
+    state_.emplace_back();
+    return s;
+  }
+
+  ValueId add_value(RecordedValue value, StorageIndex s = no_storage) {
+    const ValueId v{recording_.values.size()};
+    recording_.values.push_back(std::move(value));
+    storage_of_value_.push_back(s);
+    return v;
+  }
+
+  [[nodiscard]] StorageIndex storage_of(ValueId v) const { return v.valid() ? storage_of_value_[v.index] : no_storage; }
+
+  static Bytes bytes_of(const c10::StorageImpl& storage) {
+    return storage.device_type() == c10::DeviceType::CPU ? CountingAllocator::bytes_of(storage.data_ptr())
+                                                         : Bytes{static_cast<std::int64_t>(storage.nbytes())};
+  }
+  static Bytes bytes_of(const c10::Storage& storage) { return bytes_of(*storage.unsafeGetStorageImpl()); }
+
+  ValueId generator() {
+    if (generator_.valid()) return generator_;
+    RecordedValue value;
+    value.origin = Origin::generator;
+    value.name = "generator";
+    value.persistent = true;
+    generator_ = add_value(std::move(value));
+    return generator_;
+  }
+
+  [[nodiscard]] Phase current_phase() const {
+    return torch::autograd::get_current_node() ? Phase::backward : phase_;
+  }
+
+  [[nodiscard]] Role role_now() const {
+    switch (current_phase()) {
+      case Phase::forward: return Role::activation;
+      case Phase::backward: return Role::gradient;
+      case Phase::optimizer: return Role::other;
+    }
+    return Role::other;
+  }
+
+  void refuse(std::string why) {
+    if (recording_.refusal.empty()) recording_.refusal = std::move(why);
+  }
+
+  RecorderHooks* hooks_;
+  std::uint64_t start_serial_;
+  Bytes base_;
+  Recorder* outer_;
+  std::optional<c10::impl::IncludeDispatchKeyGuard> key_;
+  Recording recording_;
+  StorageTable table_;
+  std::vector<StorageState> state_;               // by StorageIndex
+  std::vector<StorageIndex> storage_of_value_;    // by ValueId
+  std::unordered_map<std::uint64_t, NodeId> forward_of_;  // autograd's sequence number -> the call that it was given to
+  std::vector<ValueId> scalars_;
+  ValueId generator_{};
+  std::uint64_t sequence_ = 0;
+  std::size_t captured_ = 0;
+  Phase phase_ = Phase::forward;
+};
+
+}  // namespace reprise

@@ -1,0 +1,109 @@
+#pragma once
+// The storages that a step has touched. Each is held weakly: the table never keeps memory alive, yet the weak pointer keeps the
+// address from being reused, so that an address names one storage for as long as the table lives.
+//
+//   StorageIndex s = table.find(tensor);         // 7
+//   c10::DataPtr bytes = table.empty(s);         // whoever holds a tensor over it now holds an empty one
+//   table.refill(s, std::move(bytes));           // and now a full one again; views follow their storage
+//
+// Between ops each resident storage can carry a hook that fires when the host asks for a pointer to write through
+// (data_ptr, accessor); LibTorch 2.13 has such a hook, older versions do not, and then nothing is noticed.
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+#include <c10/core/StorageImpl.h>
+
+#include <reprise/error.hpp>
+#include <reprise/libtorch/counting_allocator.hpp>
+
+namespace reprise {
+
+using StorageIndex = std::uint32_t;
+inline constexpr StorageIndex no_storage = ~StorageIndex{0};
+
+/// Whether this LibTorch can tell when the host takes a pointer to a storage.
+template <class Impl = c10::StorageImpl>
+inline constexpr bool can_watch_host = requires(Impl& storage) { storage.has_materializer(); storage.clear_materializer(); };
+
+class StorageTable {
+ public:
+  using HostAccess = void (*)(c10::StorageImpl*);
+
+  /// Index of the tensor's storage, or no_storage.
+  [[nodiscard]] StorageIndex find(const c10::StorageImpl* storage) const {
+    const auto it = index_.find(storage);
+    return it == index_.end() ? no_storage : it->second;
+  }
+
+  StorageIndex add(const c10::Storage& storage) {
+    const auto index = static_cast<StorageIndex>(entries_.size());
+    index_.emplace(storage.unsafeGetStorageImpl(), index);
+    entries_.push_back({storage.getWeakStorageImpl(), storage.unsafeGetStorageImpl(), false, false});
+    return index;
+  }
+
+  [[nodiscard]] std::size_t size() const { return entries_.size(); }
+
+  /// A strong pointer while it is in scope; null where the storage has died.
+  [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> lock(StorageIndex s) const { return entries_[s].weak.lock(); }
+  [[nodiscard]] bool alive(StorageIndex s) const { return entries_[s].weak.use_count() > 0; }
+  [[nodiscard]] bool emptied(StorageIndex s) const { return entries_[s].emptied; }
+
+  /// Takes the bytes out from under every tensor over the storage. Only blocks of the counting allocator may be taken.
+  [[nodiscard]] c10::DataPtr empty(StorageIndex s) {
+    const auto storage = lock(s);
+    if (!storage) throw Error(Errc::bad_argument, "storage " + std::to_string(s) + " has died: there is nothing to empty");
+    if (entries_[s].emptied) throw Error(Errc::bad_argument, "storage " + std::to_string(s) + " is empty already");
+    c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+    if (!CountingAllocator::owns(data))
+      throw Error(Errc::bad_argument, "storage " + std::to_string(s) + " holds memory of another allocator, which is never moved");
+    const c10::Device device = data.device();
+    c10::DataPtr taken = std::exchange(data, c10::DataPtr(nullptr, device));
+    entries_[s].emptied = true;
+    return taken;
+  }
+
+  /// Puts bytes back. Where the storage has died meanwhile, they are released.
+  void refill(StorageIndex s, c10::DataPtr&& data) {
+    if (!entries_[s].emptied) throw Error(Errc::bad_argument, "storage " + std::to_string(s) + " is not empty");
+    entries_[s].emptied = false;
+    if (const auto storage = lock(s)) storage->set_data_ptr_noswap(std::move(data));
+  }
+
+  /// Asks to be told when the host takes a pointer. `on_access` gets the storage and may not touch its data through it.
+  void watch(StorageIndex s, HostAccess on_access) {
+    if constexpr (can_watch_host<>) {
+      Entry& entry = entries_[s];
+      if (entry.watched || !alive(s) || entry.storage->has_materializer()) return;
+      entry.storage->set_materializer(on_access);
+      entry.watched = true;
+    }
+  }
+  void unwatch(StorageIndex s) {
+    if constexpr (can_watch_host<>) {
+      Entry& entry = entries_[s];
+      if (!std::exchange(entry.watched, false) || !alive(s)) return;
+      entry.storage->clear_materializer();
+    }
+  }
+  /// The hook fires once; LibTorch clears it afterwards.
+  void forget_watch(StorageIndex s) { entries_[s].watched = false; }
+
+ private:
+  struct Entry {
+    c10::weak_intrusive_ptr<c10::StorageImpl> weak;
+    c10::StorageImpl* storage;  // valid memory while `weak` exists, a live object only while alive()
+    bool watched;
+    bool emptied;
+  };
+  std::vector<Entry> entries_;
+  std::unordered_map<const c10::StorageImpl*, StorageIndex> index_;
+};
+
+}  // namespace reprise
