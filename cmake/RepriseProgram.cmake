@@ -9,8 +9,11 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
     $<$<BOOL:${REPRISE_WARNINGS_AS_ERRORS}>:-Werror>)
 endif()
 
+set(CMAKE_CXX_EXTENSIONS OFF)
+
 # torch/torch.h costs 20 to 35 seconds a file: it is compiled once, for all programs that use LibTorch.
 if(REPRISE_HAS_LIBTORCH)
+  add_custom_target(libtorch_programs)  # all of them, and nothing that the preset core builds too
   option(REPRISE_PCH "Share one precompiled torch/torch.h among tests, examples and benchmarks" ON)
   if(REPRISE_PCH)
     set(pch_source "${CMAKE_CURRENT_BINARY_DIR}/reprise_torch_pch.cpp")
@@ -28,6 +31,7 @@ function(reprise_add_program name)
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} reprise_warnings)
   if(arg_LIBTORCH)
     target_link_libraries(${name} PRIVATE reprise::libtorch)
+    add_dependencies(libtorch_programs ${name})
     if(REPRISE_PCH)
       target_precompile_headers(${name} REUSE_FROM reprise_torch_pch)
     endif()

@@ -1,4 +1,7 @@
-# How tests are built and made known to ctest. The lists are in test/CMakeLists.txt.
+# How tests are built and made known to ctest. The lists are in test/CMakeLists.txt. Labels, for ctest -L and -LE:
+#
+#   core, libtorch   what the test needs          example   an example program, run
+#   build            compiles something itself    full      tagged [.full]: takes long
 
 find_package(Catch2 REQUIRED)  # 2.13 (Debian 12) or 3 (Ubuntu 24.04)
 include(Catch)
@@ -18,9 +21,9 @@ if(Catch2_VERSION VERSION_LESS 3)
 endif()
 
 # Tests tagged [.full] are hidden from Catch2's own default; they get one entry of their own.
-function(reprise_add_full_run target)
-  add_test(NAME "${target} [full]" COMMAND ${target} "[full]" ${reprise_catch_none_is_fine})
-  set_tests_properties("${target} [full]" PROPERTIES LABELS full TIMEOUT 3600 PROCESSORS 2)
+function(reprise_add_full_run target label)
+  add_test(NAME "${label}: full" COMMAND ${target} "[full]" ${reprise_catch_none_is_fine})
+  set_tests_properties("${label}: full" PROPERTIES LABELS "${label};full" TIMEOUT 3600 PROCESSORS 2)
 endfunction()
 
 # One executable for all that needs no LibTorch; one ctest entry a test case.
@@ -28,7 +31,7 @@ function(reprise_add_core_tests)
   reprise_add_program(reprise_core_tests SOURCES ${ARGN} LIBRARIES reprise_test_main)
   target_compile_definitions(reprise_core_tests PRIVATE REPRISE_TEST_DIR="${CMAKE_CURRENT_SOURCE_DIR}")
   catch_discover_tests(reprise_core_tests EXTRA_ARGS ${reprise_catch_args} PROPERTIES LABELS core TIMEOUT 600)
-  reprise_add_full_run(reprise_core_tests)
+  reprise_add_full_run(reprise_core_tests core)
 endfunction()
 
 # One executable for all that needs LibTorch; one ctest entry a file, since loading LibTorch costs more than most tests do.
@@ -42,7 +45,7 @@ function(reprise_add_libtorch_tests)
     add_test(NAME "libtorch: ${stem}" COMMAND reprise_libtorch_tests "-#" "[#${stem}]~[full]" ${reprise_catch_args})
     set_tests_properties("libtorch: ${stem}" PROPERTIES LABELS libtorch TIMEOUT 1200 PROCESSORS 2)
   endforeach()
-  reprise_add_full_run(reprise_libtorch_tests)
+  reprise_add_full_run(reprise_libtorch_tests libtorch)
 endfunction()
 
 # Pairs of <file in test/compile_fail> <regex>. A file guards its offence with REPRISE_MUST_NOT_COMPILE: without it the file
@@ -56,7 +59,7 @@ function(reprise_add_compile_fail_tests)
       -D "COMPILER=${CMAKE_CXX_COMPILER}" -D "INCLUDES=$<JOIN:${includes},|>" -D "REGEX=${regex}"
       -D "SOURCE=${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/${source}"
       -P "${PROJECT_SOURCE_DIR}/cmake/run_compile_fail.cmake")
-    set_tests_properties("compile_fail: ${stem}" PROPERTIES LABELS core TIMEOUT 300)
+    set_tests_properties("compile_fail: ${stem}" PROPERTIES LABELS build TIMEOUT 300)
   endwhile()
 endfunction()
 
@@ -68,7 +71,7 @@ function(reprise_add_consumer_tests)
       -D "WORK_DIR=${CMAKE_CURRENT_BINARY_DIR}/consumer/${way}" -D "GENERATOR=${CMAKE_GENERATOR}"
       -D "COMPILER=${CMAKE_CXX_COMPILER}" -D "FLAGS=${CMAKE_CXX_FLAGS}" -D "VERSION=${PROJECT_VERSION}"
       -P "${CMAKE_CURRENT_SOURCE_DIR}/consumer/run.cmake")
-    set_tests_properties("consumer: ${way}" PROPERTIES LABELS core TIMEOUT 300)
+    set_tests_properties("consumer: ${way}" PROPERTIES LABELS build TIMEOUT 300)
   endforeach()
 endfunction()
 
