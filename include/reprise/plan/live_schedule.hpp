@@ -1,0 +1,845 @@
+#pragma once
+// A schedule that can be edited while its peak stays known: insert or remove an occurrence, read the peak.
+//
+//   LiveSchedule s{graph, own_order(graph)};
+//   s.peak();                                  28740 for the toy graph of the plan format
+//   auto relu = s.insert(NodeId{1}, grad);     run relu again right before grad: ...
+//   auto norm = s.insert(NodeId{0}, relu);     ... which needs norm again, since relu works in place
+//   s.valid(), s.peak();                       true, 20548
+//   s.remove(norm);                            and back
+//
+// Occurrences stand on numbered places with gaps between them; a PeakTree over the places holds the live bytes. An edit touches
+// the storages whose lifetimes change, each in O(log n). A gap that is used up spreads all occurrences anew, which is rare.
+//
+// For each value two lists are kept in running order: the instances that were made and the occurrences that read it. Which
+// instance a read means, how long a storage lives and what was overwritten under a reader all follow from the two. An edit may
+// leave the schedule invalid on the way to another valid one: `valid()` counts what is broken instead of forbidding it.
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <reprise/graph/step_graph.hpp>
+#include <reprise/plan/peak_tree.hpp>
+#include <reprise/plan/schedule.hpp>
+
+namespace reprise {
+
+/// What LiveSchedule needs to know about a graph, looked up once.
+class ScheduleFacts {
+ public:
+  struct Output {
+    std::uint32_t value = 0;
+    std::uint32_t target = none;  ///< what it is a view of or overwrites
+    bool target_here = false;     ///< the target is another output of the same node
+    bool overwrites = false;
+    bool published = true;        ///< false where another output of the same node overwrites it
+  };
+  static constexpr std::uint32_t none = 0xffffffffu;
+
+  explicit ScheduleFacts(const StepGraph& graph) : graph_(&graph) {
+    find_overwritten_storages();
+    for (std::size_t i = 0; i < graph.node_count(); ++i) add_node(NodeId{i});
+    find_viewed();
+    find_updates();
+    set_ticks();
+  }
+
+  [[nodiscard]] const StepGraph& graph() const { return *graph_; }
+  /// Values that the node reads, each once, targets included; without persistent ones that nobody overwrites.
+  [[nodiscard]] std::span<const std::uint32_t> reads(std::uint32_t n) const { return reads_[n]; }
+  /// Targets stand before what is made out of them; persistent outputs are left out.
+  [[nodiscard]] std::span<const Output> outputs(std::uint32_t n) const { return outputs_[n]; }
+  [[nodiscard]] bool is_viewed(std::uint32_t v) const { return viewed_[v]; }
+  [[nodiscard]] bool is_overwritten(std::uint32_t storage) const { return overwritten_[storage]; }
+  /// Persistent values that matter: those in storages that something overwrites.
+  [[nodiscard]] bool tracked(ValueId v) const {
+    const Value& value = graph_->value(v);
+    return !value.persistent || overwritten_[value.storage.index];
+  }
+  [[nodiscard]] std::int64_t ticks(std::uint32_t n) const { return ticks_[n]; }
+  [[nodiscard]] double ticks_per_us() const { return scale_; }
+  [[nodiscard]] std::int64_t unused_initial_bytes() const { return unused_initial_; }
+
+  /// An updated value, the nodes that update it in the graph's order, and the nodes that read it.
+  struct Update {
+    std::uint32_t value = 0;
+    std::vector<std::uint32_t> updaters;
+    std::vector<std::uint32_t> readers;
+  };
+  struct Bound {
+    std::uint32_t update = 0;  ///< index into all_updates()
+    std::uint32_t before = 0;  ///< how many updaters stand before the node
+  };
+  [[nodiscard]] std::span<const Update> all_updates() const { return updates_; }
+  [[nodiscard]] std::span<const Bound> read_bounds(std::uint32_t n) const { return read_bounds_[n]; }
+  [[nodiscard]] std::span<const std::uint32_t> updates_by(std::uint32_t n) const { return updates_by_[n]; }
+
+ private:
+  void find_overwritten_storages() {
+    overwritten_.assign(graph_->storage_count(), false);
+    for (const Value& v : graph_->values())
+      if (v.overwrites.valid()) overwritten_[v.storage.index] = true;
+  }
+
+  void add_node(NodeId n) {
+    std::vector<std::uint32_t> reads;
+    const auto read = [&](ValueId v) {
+      if (tracked(v) && std::find(reads.begin(), reads.end(), v.index) == reads.end()) reads.push_back(v.index);
+    };
+    for (ValueId v : graph_->inputs(n)) read(v);
+    std::vector<Output> outputs;
+    for (ValueId v : graph_->outputs(n)) {
+      const Value& value = graph_->value(v);
+      if (value.persistent) continue;
+      Output o{v.index, none, false, value.overwrites.valid(), true};
+      if (const ValueId t = value.target(); t.valid()) {
+        o.target = t.index;
+        o.target_here = !graph_->value(t).persistent && graph_->value(t).producer == n;
+        if (!o.target_here) read(t);
+      }
+      outputs.push_back(o);
+    }
+    for (const Output& o : outputs)
+      if (o.overwrites && o.target_here)
+        for (Output& p : outputs)
+          if (p.value == o.target) p.published = false;
+    sort_by_target(outputs);
+    reads_.push_back(reads);
+    outputs_.push_back(outputs);
+  }
+
+  static void sort_by_target(std::vector<Output>& outputs) {
+    std::vector<Output> sorted;
+    const auto has = [&](std::uint32_t v) { return std::any_of(sorted.begin(), sorted.end(), [&](const Output& o) { return o.value == v; }); };
+    while (sorted.size() < outputs.size())
+      for (const Output& o : outputs)
+        if (!has(o.value) && (!o.target_here || has(o.target))) sorted.push_back(o);
+    outputs = std::move(sorted);
+  }
+
+  void find_viewed() {
+    viewed_.assign(graph_->value_count(), false);
+    std::vector<bool> used(graph_->storage_count(), false);
+    for (const Value& v : graph_->values())
+      if (v.target().valid()) viewed_[v.target().index] = used[v.storage.index] = true;
+    for (std::size_t i = 0; i < graph_->node_count(); ++i)
+      for (ValueId v : graph_->inputs(NodeId{i})) used[graph_->value(v).storage.index] = true;
+    for (ValueId v : graph_->outputs()) used[graph_->value(v).storage.index] = true;
+    for (const Value& v : graph_->values())
+      if (v.initial && !used[v.storage.index]) unused_initial_ += v.bytes.count;
+  }
+
+  void find_updates() {
+    std::vector<std::uint32_t> index(graph_->value_count(), none);
+    const auto nodes = graph_->node_count();
+    for (std::size_t i = 0; i < nodes; ++i) {
+      std::vector<std::uint32_t> list;
+      for (ValueId v : graph_->updates(NodeId{i})) {
+        std::uint32_t& u = index[v.index];
+        if (u == none) {
+          u = static_cast<std::uint32_t>(updates_.size());
+          updates_.push_back({v.index, {}, {}});
+        }
+        if (std::find(list.begin(), list.end(), u) != list.end()) continue;
+        list.push_back(u);
+        updates_[u].updaters.push_back(static_cast<std::uint32_t>(i));
+      }
+      updates_by_.push_back(list);
+    }
+    std::vector<std::uint32_t> done(updates_.size(), 0);
+    for (std::size_t i = 0; i < nodes; ++i) {
+      std::vector<Bound> bounds;
+      for (ValueId v : graph_->inputs(NodeId{i})) {
+        const std::uint32_t u = index[v.index];
+        if (u == none || (!bounds.empty() && bounds.back().update == u)) continue;
+        bounds.push_back({u, done[u]});
+        updates_[u].readers.push_back(static_cast<std::uint32_t>(i));
+      }
+      read_bounds_.push_back(bounds);
+      for (std::uint32_t u : updates_by_[i]) ++done[u];
+    }
+  }
+
+  // Times as whole numbers, so that what an edit adds its inverse takes away exactly.
+  void set_ticks() {
+    double total = 0;
+    for (const Node& n : graph_->nodes()) total += n.time.count;
+    scale_ = total > 0 ? 0x1p46 / total : 1;
+    for (const Node& n : graph_->nodes()) ticks_.push_back(static_cast<std::int64_t>(n.time.count * scale_ + 0.5));
+  }
+
+  const StepGraph* graph_;
+  FlatLists<std::uint32_t> reads_;
+  FlatLists<Output> outputs_;
+  std::vector<bool> overwritten_, viewed_;
+  std::vector<Update> updates_;
+  FlatLists<Bound> read_bounds_;
+  FlatLists<std::uint32_t> updates_by_;
+  std::vector<std::int64_t> ticks_;
+  double scale_ = 1;
+  std::int64_t unused_initial_ = 0;
+};
+
+class LiveSchedule {
+ public:
+  using Occurrence = std::uint32_t;  ///< stays the same while other occurrences come and go
+  using Instance = std::uint32_t;    ///< one output of one occurrence; a storage is named by the instance that owns its bytes
+  static constexpr std::uint32_t none = ScheduleFacts::none;
+
+  LiveSchedule(const ScheduleFacts& facts, std::span<const NodeId> schedule) : facts_(&facts) {
+    const StepGraph& g = graph();
+    makes_.resize(g.value_count());
+    reads_.resize(g.value_count());
+    missing_.assign(g.value_count(), 0);
+    occurrences_of_.resize(g.node_count());
+    spare_.resize(g.node_count());
+    update_broken_.assign(facts.all_updates().size(), 0);
+    never_run_ = g.node_count();
+    build(schedule);
+  }
+
+  [[nodiscard]] const StepGraph& graph() const { return facts_->graph(); }
+  [[nodiscard]] const ScheduleFacts& facts() const { return *facts_; }
+
+  /// Runs `n` once more, right before `before`. Occurrences that were removed may be handed out again.
+  Occurrence insert(NodeId n, Occurrence before) {
+    const std::uint32_t slot = free_slot(before);
+    const Occurrence x = take(n.index);
+    link(x, before, slot);
+    tree_.activate(slot, workspace(x));
+    attach(x);
+    refresh_dirty();
+    return x;
+  }
+
+  void remove(Occurrence x) {
+    detach(x);
+    refresh_dirty();
+    tree_.deactivate(occurrences_[x].slot, workspace(x));
+    unlink(x);
+    spare_[occurrences_[x].node].push_back(x);
+  }
+
+  [[nodiscard]] bool valid() const { return broken_ == 0 && never_run_ == 0 && runs_again_ == 0; }
+  /// Exact where valid.
+  [[nodiscard]] Bytes peak() const { return {base() + std::max<std::int64_t>(tree_.max(), 0)}; }
+  [[nodiscard]] Occurrence peak_at() const { return at_slot_[tree_.argmax()]; }
+  /// Time in ticks: whole numbers, see ScheduleFacts::ticks_per_us().
+  [[nodiscard]] std::int64_t ticks() const { return ticks_; }
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+  [[nodiscard]] Occurrence start() const { return 0; }
+  [[nodiscard]] Occurrence end() const { return 1; }
+  [[nodiscard]] Occurrence next(Occurrence x) const { return occurrences_[x].next; }
+  [[nodiscard]] Occurrence previous(Occurrence x) const { return occurrences_[x].previous; }
+  [[nodiscard]] std::uint32_t slot(Occurrence x) const { return occurrences_[x].slot; }
+  [[nodiscard]] std::uint32_t node(Occurrence x) const { return occurrences_[x].node; }
+  [[nodiscard]] bool alive(Occurrence x) const { return occurrences_[x].alive; }
+  [[nodiscard]] bool comes_before(Occurrence a, Occurrence b) const { return slot(a) < slot(b); }
+  [[nodiscard]] std::span<const Occurrence> occurrences(std::uint32_t n) const { return occurrences_of_[n]; }
+  [[nodiscard]] bool is_first(Occurrence x) const { return occurrences_of_[node(x)].front() == x; }
+  [[nodiscard]] std::size_t pool_size() const { return occurrences_.size(); }
+
+  [[nodiscard]] std::int64_t base() const { return graph().persistent_bytes().count; }
+  /// Bytes live while the occurrence runs, persistent ones included.
+  [[nodiscard]] std::int64_t live_during(Occurrence x) const { return base() + tree_.at(slot(x)); }
+  /// The most that is live while any occurrence in first .. last (slots) runs.
+  [[nodiscard]] std::int64_t most_live(std::uint32_t first, std::uint32_t last) const { return base() + tree_.max(first, last); }
+
+  // Storages and instances, for strategies that reason about what to drop.
+  [[nodiscard]] std::size_t instance_count() const { return instances_.size(); }
+  [[nodiscard]] bool owns_storage(Instance i) const { return instances_[i].storage == i && instances_[i].alive; }
+  [[nodiscard]] std::uint32_t first_slot(Instance storage) const { return instances_[storage].first; }
+  [[nodiscard]] std::uint32_t last_slot(Instance storage) const { return instances_[storage].last; }
+  [[nodiscard]] std::int64_t bytes(Instance storage) const { return instances_[storage].bytes; }
+  [[nodiscard]] Instance storage_of(Instance i) const { return instances_[i].storage; }
+  [[nodiscard]] std::uint32_t value_of(Instance i) const { return instances_[i].value; }
+  [[nodiscard]] Occurrence maker(Instance i) const { return instances_[i].occurrence; }
+  [[nodiscard]] Instance first_in_storage(Instance storage) const { return instances_[storage].head; }
+  [[nodiscard]] Instance next_in_storage(Instance i) const { return instances_[i].next; }
+  /// The instance k of an occurrence's outputs, in the order of ScheduleFacts::outputs.
+  [[nodiscard]] Instance made_by(Occurrence x, std::size_t k) const { return occurrences_[x].instances + static_cast<std::uint32_t>(k); }
+  [[nodiscard]] std::span<const Occurrence> readers(std::uint32_t v) const { return reads_[v]; }
+  [[nodiscard]] std::span<const Instance> makes(std::uint32_t v) const { return makes_[v]; }
+
+  /// The newest instance of the value that a read at `slot` would see, whether or not it has been overwritten; none where
+  /// there is none.
+  [[nodiscard]] Instance newest(std::uint32_t v, std::uint32_t at) const {
+    const auto& list = makes_[v];
+    const auto it = std::partition_point(list.begin(), list.end(), [&](Instance i) { return instances_[i].slot < at; });
+    return it == list.begin() ? none : *(it - 1);
+  }
+
+  /// Whether the value could be read at `slot`.
+  [[nodiscard]] bool exists(std::uint32_t v, std::uint32_t at) const {
+    const Instance i = newest(v, at);
+    return i != none && instances_[i].storage != none && kill_slot(i) >= at;
+  }
+
+  /// The slot of the first read of this instance at or after `from`; none where there is none.
+  [[nodiscard]] std::uint32_t next_read(Instance i, std::uint32_t from) const {
+    const std::uint32_t until = next_make(i);
+    const auto& list = reads_[instances_[i].value];
+    const auto it = lower(list, std::max(from, instances_[i].slot + 1));
+    return it != list.end() && slot(*it) < until ? slot(*it) : none;
+  }
+  /// The slot of the last read of this instance before `until`; none where there is none.
+  [[nodiscard]] std::uint32_t last_read(Instance i, std::uint32_t until = none) const {
+    until = std::min(until, next_make(i));
+    const auto& list = reads_[instances_[i].value];
+    const auto it = lower(list, until);
+    return it != list.begin() && slot(*(it - 1)) > instances_[i].slot ? slot(*(it - 1)) : none;
+  }
+  /// The occurrence that stands on a slot; none where it is free.
+  [[nodiscard]] Occurrence at(std::uint32_t slot_number) const { return at_slot_[slot_number]; }
+
+  [[nodiscard]] Schedule schedule() const {
+    Schedule result;
+    result.reserve(size_);
+    for (Occurrence x = next(start()); x != end(); x = next(x)) result.push_back(NodeId{node(x)});
+    return result;
+  }
+
+ private:
+  struct Occ {
+    std::uint32_t node = none;
+    std::uint32_t slot = 0;
+    Occurrence previous = none, next = none;
+    Instance instances = none;  // of its outputs, one after the other
+    bool alive = false;
+  };
+  struct Inst {
+    std::uint32_t value = none;
+    Occurrence occurrence = none;
+    std::uint32_t slot = 0;       // of the occurrence, close at hand
+    Instance storage = none;
+    Instance previous = none, next = none;  // in the same storage
+    bool alive = false;
+    bool overwrites = false;
+    bool published = true;
+    bool persistent = false;
+    // Of a storage, kept with the instance that owns it:
+    bool dirty = false;
+    bool counted = false;         // its lifetime is in the tree
+    Instance head = none;
+    std::uint32_t first = 0, last = 0;
+    std::uint32_t overwriters = 0;
+    std::uint32_t broken = 0;
+    std::int64_t bytes = 0;
+  };
+
+  static constexpr std::uint32_t gap = 8;
+
+  [[nodiscard]] std::int64_t workspace(Occurrence x) const {
+    return graph().nodes()[occurrences_[x].node].workspace.count;
+  }
+
+  // The first in the list at or after a place.
+  [[nodiscard]] std::vector<Occurrence>::const_iterator lower(const std::vector<Occurrence>& list, std::uint32_t place) const {
+    return std::lower_bound(list.begin(), list.end(), place, [&](Occurrence x, std::uint32_t s) { return occurrences_[x].slot < s; });
+  }
+
+  // ---- places -------------------------------------------------------------------------------------------------------------
+
+  void build(std::span<const NodeId> schedule) {
+    occurrences_.resize(2);
+    occurrences_[0] = {none, 0, none, 1, none, true};
+    occurrences_[1] = {none, 0, 0, none, none, true};
+    place_what_is_there();
+    bulk_ = true;
+    slots_ = 2;
+    occurrences_[1].slot = static_cast<std::uint32_t>(schedule.size() + 1);
+    for (NodeId n : schedule) {
+      const Occurrence x = take(n.index);
+      link(x, 1, static_cast<std::uint32_t>(size_ + 1));
+      attach(x);
+    }
+    attach_end();
+    refresh_dirty();
+    bulk_ = false;
+    spread();
+  }
+
+  // Gives every occurrence a place with the same gap to the next one, and fills the tree anew.
+  void spread() {
+    slots_ = std::bit_ceil(static_cast<std::uint32_t>(size_ + 2) * gap);
+    const std::uint64_t step = (std::uint64_t{slots_ - 1} << 16) / (size_ + 1);
+    std::uint64_t place = 0;
+    at_slot_.assign(slots_, none);
+    for (Occurrence x = start(); x != none; x = next(x), place += step) {
+      occurrences_[x].slot = x == end() ? slots_ - 1 : static_cast<std::uint32_t>(place >> 16);
+      at_slot_[occurrences_[x].slot] = x;
+    }
+    for (Inst& i : instances_)
+      if (i.alive) i.slot = occurrences_[i.occurrence].slot;
+    tree_.reset(slots_);
+    std::vector<std::int64_t> change(slots_ + 1, 0);
+    for (Instance s = 0; s < instances_.size(); ++s) {
+      Inst& i = instances_[s];
+      if (!i.alive || i.storage != s || i.persistent) continue;
+      measure(s);
+      change[i.first] += i.bytes;
+      change[i.last + 1] -= i.bytes;
+    }
+    std::int64_t live = 0;
+    for (std::uint32_t p = 0; p < slots_; ++p) {
+      live += change[p];
+      const Occurrence x = at_slot_[p];
+      const bool active = x != none && x > end();
+      change[p] = live + (active ? workspace(x) : PeakTree::inactive);
+    }
+    change.pop_back();
+    tree_.assign(change);
+    if (next(start()) != end()) tree_.add(slot(next(start())), slot(next(start())), facts_->unused_initial_bytes());
+  }
+
+  std::uint32_t free_slot(Occurrence before) {
+    for (;;) {
+      const std::uint32_t low = slot(previous(before)), high = slot(before);
+      if (high - low > 1) return low + (high - low) / 2;
+      spread();
+    }
+  }
+
+  Occurrence take(std::uint32_t n) {
+    auto& spare = spare_[n];
+    if (!spare.empty()) {
+      const Occurrence x = spare.back();
+      spare.pop_back();
+      return x;
+    }
+    const auto x = static_cast<Occurrence>(occurrences_.size());
+    const auto outputs = facts_->outputs(n);
+    occurrences_.push_back({n, 0, none, none, static_cast<Instance>(instances_.size()), false});
+    for (const auto& o : outputs) {
+      Inst i;
+      i.value = o.value;
+      i.occurrence = x;
+      i.overwrites = o.overwrites;
+      i.published = o.published;
+      i.bytes = graph().values()[o.value].bytes.count;
+      instances_.push_back(i);
+    }
+    return x;
+  }
+
+  void link(Occurrence x, Occurrence before, std::uint32_t place) {
+    Occ& o = occurrences_[x];
+    o.slot = place;
+    o.alive = true;
+    o.next = before;
+    o.previous = occurrences_[before].previous;
+    occurrences_[o.previous].next = x;
+    occurrences_[before].previous = x;
+    ++size_;
+    ticks_ += facts_->ticks(o.node);
+    for (std::size_t k = 0; k < facts_->outputs(o.node).size(); ++k) instances_[o.instances + k].slot = place;
+    if (bulk_) return;
+    at_slot_[place] = x;
+    if (o.previous == start()) move_unused_initial(before, x);
+  }
+
+  void unlink(Occurrence x) {
+    Occ& o = occurrences_[x];
+    if (o.previous == start()) move_unused_initial(x, o.next);
+    occurrences_[o.previous].next = o.next;
+    occurrences_[o.next].previous = o.previous;
+    at_slot_[o.slot] = none;
+    o.alive = false;
+    --size_;
+    ticks_ -= facts_->ticks(o.node);
+  }
+
+  // What is there at the start and never used counts while the first occurrence runs, whichever that is.
+  void move_unused_initial(Occurrence from, Occurrence to) {
+    const std::int64_t bytes = facts_->unused_initial_bytes();
+    if (bytes == 0) return;
+    if (from != end()) tree_.add(slot(from), slot(from), -bytes);
+    if (to != end()) tree_.add(slot(to), slot(to), bytes);
+  }
+
+  // ---- instances ----------------------------------------------------------------------------------------------------------
+
+  void place_what_is_there() {
+    const StepGraph& g = graph();
+    std::vector<Instance> owner(g.storage_count(), none);
+    for (std::size_t s = 0; s < g.storage_count(); ++s) {
+      const Storage& storage = g.storages()[s];
+      if (storage.persistent || g.value(storage.owner).initial) owner[s] = there(storage.owner, none);
+    }
+    there_ = owner;
+    for (std::size_t v = 0; v < g.value_count(); ++v) {
+      const Value& value = g.values()[v];
+      if (value.persistent && !value.owns()) there(ValueId{v}, owner[value.storage.index]);
+    }
+  }
+
+  Instance there(ValueId v, Instance storage) {
+    const auto i = static_cast<Instance>(instances_.size());
+    const Value& value = graph().value(v);
+    Inst inst;
+    inst.value = v.index;
+    inst.occurrence = start();
+    inst.alive = true;
+    inst.persistent = value.persistent;
+    inst.bytes = value.persistent ? 0 : value.bytes.count;
+    instances_.push_back(inst);
+    if (storage == none) own(i);
+    else join(i, storage);
+    if (facts_->tracked(v)) makes_[v.index].push_back(i);
+    return i;
+  }
+
+  void own(Instance i) {
+    Inst& x = instances_[i];
+    x.head = none;
+    x.overwriters = 0;
+    x.broken = 0;
+    x.counted = false;
+    x.first = x.last = x.slot;
+    join(i, i);
+  }
+
+  // A persistent storage that nobody overwrites has nothing to keep track of, however many views it has.
+  [[nodiscard]] bool light(const Inst& s) const {
+    return s.persistent && !facts_->is_overwritten(graph().values()[s.value].storage.index);
+  }
+
+  void join(Instance i, Instance storage) {
+    Inst& x = instances_[i];
+    Inst& s = instances_[storage];
+    x.storage = storage;
+    if (light(s)) return;
+    x.previous = none;
+    x.next = s.head;
+    if (s.head != none) instances_[s.head].previous = i;
+    s.head = i;
+    if (x.overwrites) ++s.overwriters;
+    touch(storage);
+  }
+
+  void leave(Instance i) {
+    Inst& x = instances_[i];
+    if (x.storage == none) return;
+    Inst& s = instances_[x.storage];
+    if (light(s)) {
+      x.storage = none;
+      return;
+    }
+    if (x.previous != none) instances_[x.previous].next = x.next;
+    else s.head = x.next;
+    if (x.next != none) instances_[x.next].previous = x.previous;
+    if (x.overwrites) --s.overwriters;
+    touch(x.storage);
+    x.storage = none;
+  }
+
+  void touch(Instance storage) {
+    Inst& s = instances_[storage];
+    if (s.dirty || light(s)) return;
+    s.dirty = true;
+    dirty_.push_back(storage);
+  }
+
+  void touch_storage_of(Instance i) {
+    if (i != none && instances_[i].storage != none) touch(instances_[i].storage);
+  }
+
+  void attach(Occurrence x) {
+    const std::uint32_t n = occurrences_[x].node, place = slot(x);
+    for (std::uint32_t v : facts_->reads(n)) {
+      auto& list = reads_[v];
+      list.insert(lower(list, place), x);
+      note_missing(v);
+      touch_storage_of(newest(v, place));
+    }
+    Instance i = occurrences_[x].instances;
+    for (const auto& o : facts_->outputs(n)) {
+      instances_[i].alive = true;
+      if (o.target == none) own(i);
+      else settle(i, o.target_here ? sibling(x, o.target) : target_instance(o.target, place));
+      if (o.published) publish(i);
+      ++i;
+    }
+    count_run(x, true);
+  }
+
+  void detach(Occurrence x) {
+    const std::uint32_t n = occurrences_[x].node;
+    count_run(x, false);
+    const auto outputs = facts_->outputs(n);
+    for (std::size_t k = outputs.size(); k > 0; --k) {
+      const Instance i = occurrences_[x].instances + static_cast<Instance>(k - 1);
+      if (outputs[k - 1].published) unpublish(i);
+      if (outputs[k - 1].target != none && instances_[i].storage == none) --broken_;
+      if (instances_[i].storage == i) touch(i);
+      else leave(i);
+      instances_[i].alive = false;
+    }
+    for (std::uint32_t v : facts_->reads(n)) {
+      auto& list = reads_[v];
+      list.erase(lower(list, slot(x)));
+      note_missing(v);
+      touch_storage_of(newest(v, slot(x)));
+    }
+  }
+
+  // What is made out of nothing is broken, and lives nowhere.
+  void settle(Instance i, Instance target) {
+    const Instance storage = target == none ? none : instances_[target].storage;
+    instances_[i].storage = none;
+    if (storage == none) ++broken_;
+    else join(i, storage);
+  }
+
+  [[nodiscard]] Instance target_instance(std::uint32_t v, std::uint32_t place) const {
+    const Value& value = graph().values()[v];
+    return value.persistent ? there_[value.storage.index] : newest(v, place);
+  }
+
+  [[nodiscard]] Instance sibling(Occurrence x, std::uint32_t value) const {
+    Instance i = occurrences_[x].instances;
+    while (instances_[i].value != value) ++i;
+    return i;
+  }
+
+  // The instance becomes what later reads of its value mean.
+  void publish(Instance i) {
+    const std::uint32_t v = instances_[i].value;
+    auto& list = makes_[v];
+    auto it = list.end();
+    while (it != list.begin() && instances_[*(it - 1)].slot > instances_[i].slot) --it;
+    if (it != list.begin()) touch_storage_of(*(it - 1));
+    list.insert(it, i);
+    note_missing(v);
+    touch_storage_of(i);
+    if (facts_->is_viewed(v)) rehome_readers(v, instances_[i].slot, next_make(i));
+  }
+
+  void unpublish(Instance i) {
+    const std::uint32_t v = instances_[i].value;
+    const std::uint32_t until = next_make(i);
+    auto& list = makes_[v];
+    const auto it = std::find(list.begin(), list.end(), i);
+    if (it != list.begin()) touch_storage_of(*(it - 1));
+    list.erase(it);
+    note_missing(v);
+    touch_storage_of(i);
+    if (facts_->is_viewed(v)) rehome_readers(v, instances_[i].slot, until);
+  }
+
+  // What was made out of v between two places may now live in another storage, and so may what was made out of that.
+  void rehome_readers(std::uint32_t v, std::uint32_t after, std::uint32_t until) {
+    const std::size_t count = reads_[v].size();
+    for (std::size_t r = static_cast<std::size_t>(lower(reads_[v], after + 1) - reads_[v].begin()); r < count; ++r) {
+      const Occurrence y = reads_[v][r];
+      if (slot(y) >= until) return;
+      if (y == end()) return;
+      Instance j = occurrences_[y].instances;
+      for (const auto& o : facts_->outputs(occurrences_[y].node)) {
+        if (o.target == v && !o.target_here && instances_[j].alive) rehome(j, target_instance(v, slot(y)));
+        ++j;
+      }
+    }
+  }
+
+  void rehome(Instance j, Instance target) {
+    const Instance storage = target == none ? none : instances_[target].storage;
+    if (instances_[j].storage == storage) return;
+    if (instances_[j].storage == none) --broken_;
+    leave(j);
+    settle(j, target);
+    const std::uint32_t v = instances_[j].value;
+    const Occurrence y = instances_[j].occurrence;
+    Instance k = occurrences_[y].instances;
+    for (const auto& o : facts_->outputs(occurrences_[y].node)) {
+      if (o.target == v && o.target_here && instances_[k].alive) rehome(k, j);
+      ++k;
+    }
+    if (instances_[j].published && facts_->is_viewed(v)) rehome_readers(v, instances_[j].slot, next_make(j));
+  }
+
+  [[nodiscard]] std::uint32_t next_make(Instance i) const {
+    const auto& list = makes_[instances_[i].value];
+    if (list.empty() || list.back() == i) return none;
+    const std::uint32_t place = instances_[i].slot;
+    const auto it = std::partition_point(list.begin(), list.end(), [&](Instance j) { return instances_[j].slot <= place; });
+    return it == list.end() ? none : instances_[*it].slot;
+  }
+
+  // Where the storage is overwritten under the instance; none where it is not.
+  [[nodiscard]] std::uint32_t kill_slot(Instance i) const {
+    const Inst& x = instances_[i];
+    const Inst& s = instances_[x.storage];
+    std::uint32_t first = none;
+    if (s.overwriters == 0) return first;
+    for (Instance j = s.head; j != none; j = instances_[j].next) {
+      const Inst& y = instances_[j];
+      if (!y.overwrites || y.slot >= first) continue;
+      if (x.persistent ? !writes_again(y.occurrence, x.value) : y.slot > x.slot) first = y.slot;
+    }
+    return first;
+  }
+
+  // A node that overwrites a persistent storage and has the persistent value among its outputs leaves it in existence.
+  [[nodiscard]] bool writes_again(Occurrence y, std::uint32_t v) const {
+    const auto outputs = graph().outputs(NodeId{occurrences_[y].node});
+    return std::find(outputs.begin(), outputs.end(), ValueId{v}) != outputs.end();
+  }
+
+  // ---- what follows from the lists ----------------------------------------------------------------------------------------
+
+  // Where a storage's life ends, and how many reads come too late.
+  void measure(Instance storage) {
+    Inst& s = instances_[storage];
+    s.first = s.slot;
+    std::uint32_t last = s.slot, broken = 0;
+    if (s.overwriters != 0) collect_kills(s);
+    for (Instance i = s.head; i != none; i = instances_[i].next) {
+      const Inst& x = instances_[i];
+      last = std::max(last, x.slot);
+      if (!x.published) continue;
+      const std::uint32_t read = last_read(i);
+      if (read == none) continue;
+      last = std::max(last, read);
+      if (s.overwriters == 0) continue;
+      const auto kill = std::upper_bound(kills_.begin(), kills_.end(), x.slot);
+      broken += reads_after(i, x.persistent ? kill_slot(i) : kill == kills_.end() ? none : *kill);
+    }
+    broken_ += broken;
+    broken_ -= s.broken;
+    s.broken = broken;
+    s.last = last;
+  }
+
+  void collect_kills(const Inst& s) {
+    kills_.clear();
+    for (Instance i = s.head; i != none; i = instances_[i].next)
+      if (instances_[i].overwrites) kills_.push_back(instances_[i].slot);
+    std::sort(kills_.begin(), kills_.end());
+  }
+
+  [[nodiscard]] std::uint32_t reads_after(Instance i, std::uint32_t place) const {
+    if (place == none) return 0;
+    const auto& list = reads_[instances_[i].value];
+    const std::uint32_t until = next_make(i);
+    const auto low = lower(list, std::max(place, instances_[i].slot) + 1);
+    const auto high = until == none ? list.end() : lower(list, until);
+    return low < high ? static_cast<std::uint32_t>(high - low) : 0;
+  }
+
+  void refresh_dirty() {
+    for (Instance storage : dirty_) {
+      Inst& s = instances_[storage];
+      s.dirty = false;
+      const std::uint32_t first = s.first, last = s.last;
+      if (!s.alive) {
+        broken_ -= s.broken;
+        s.broken = 0;
+        s.storage = none;
+        if (s.counted && !bulk_) tree_.add(first, last, -s.bytes);
+        s.counted = false;
+        continue;
+      }
+      measure(storage);
+      if (s.persistent || s.bytes == 0) continue;
+      if (!bulk_) {
+        if (!s.counted) tree_.add(s.first, s.last, s.bytes);
+        else if (s.last > last) tree_.add(last + 1, s.last, s.bytes);
+        else if (s.last < last) tree_.add(s.last + 1, last, -s.bytes);
+      }
+      s.counted = true;
+    }
+    dirty_.clear();
+  }
+
+  void note_missing(std::uint32_t v) {
+    const auto& list = reads_[v];
+    std::uint32_t missing = 0;
+    if (makes_[v].empty()) missing = static_cast<std::uint32_t>(list.size());
+    else if (const std::uint32_t first = instances_[makes_[v].front()].slot; !list.empty() && slot(list.front()) <= first)
+      missing = static_cast<std::uint32_t>(lower(list, first + 1) - list.begin());
+    broken_ += missing;
+    broken_ -= missing_[v];
+    missing_[v] = missing;
+  }
+
+  void attach_end() {
+    for (ValueId v : graph().outputs()) {
+      if (!facts_->tracked(v)) continue;
+      auto& list = reads_[v.index];
+      if (!list.empty() && list.back() == end()) continue;
+      list.push_back(end());
+      note_missing(v.index);
+      touch_storage_of(newest(v.index, slot(end())));
+    }
+  }
+
+  // ---- runs and updates ---------------------------------------------------------------------------------------------------
+
+  void count_run(Occurrence x, bool comes) {
+    const std::uint32_t n = occurrences_[x].node;
+    auto& list = occurrences_of_[n];
+    const Occurrence first = list.empty() ? none : list.front();
+    if (comes) list.insert(lower(list, slot(x)), x);
+    else list.erase(lower(list, slot(x)));
+    const std::size_t now = list.size(), before = comes ? now - 1 : now + 1;
+    if (now == 0) ++never_run_;
+    if (before == 0) --never_run_;
+    if (!graph().nodes()[n].recomputable) {
+      const auto more = [](std::size_t count) { return count > 1 ? count - 1 : 0; };
+      runs_again_ += more(now);
+      runs_again_ -= more(before);
+    }
+    if (bulk_ && !comes) return;
+    for (const auto& b : facts_->read_bounds(n)) recount_updates(b.update);
+    if (first != (list.empty() ? none : list.front()))
+      for (std::uint32_t u : facts_->updates_by(n)) recount_updates(u);
+  }
+
+  // Which occurrences stand after another number of updates than in the graph's own order.
+  void recount_updates(std::uint32_t u) {
+    const auto& update = facts_->all_updates()[u];
+    const auto first_slot_of = [&](std::uint32_t n) { return occurrences_of_[n].empty() ? none : slot(occurrences_of_[n].front()); };
+    std::uint32_t broken = 0;
+    for (std::size_t i = 1; i < update.updaters.size(); ++i)
+      if (first_slot_of(update.updaters[i - 1]) > first_slot_of(update.updaters[i])) ++broken;
+    for (std::uint32_t n : update.readers) {
+      std::uint32_t before = 0;
+      for (const auto& b : facts_->read_bounds(n))
+        if (b.update == u) before = b.before;
+      const std::uint32_t low = before == 0 ? 0 : first_slot_of(update.updaters[before - 1]);
+      const std::uint32_t high = before == update.updaters.size() ? none : first_slot_of(update.updaters[before]);
+      for (Occurrence x : occurrences_of_[n])
+        if (slot(x) < low || slot(x) > high) ++broken;
+    }
+    broken_ += broken;
+    broken_ -= update_broken_[u];
+    update_broken_[u] = broken;
+  }
+
+  const ScheduleFacts* facts_;
+  std::vector<Occ> occurrences_;
+  std::vector<Inst> instances_;
+  std::vector<std::vector<Instance>> makes_;    // by value, in running order
+  std::vector<std::vector<Occurrence>> reads_;  // by value, in running order
+  std::vector<std::vector<Occurrence>> occurrences_of_;  // by node, in running order
+  std::vector<std::vector<Occurrence>> spare_;  // by node: removed ones, to be used again
+  std::vector<std::uint32_t> missing_;          // by value: reads before anything was made
+  std::vector<std::uint32_t> update_broken_;
+  std::vector<Instance> there_;                 // by storage: the one that is there at the start
+  std::vector<Instance> dirty_;
+  std::vector<std::uint32_t> kills_;
+  std::vector<Occurrence> at_slot_;
+  PeakTree tree_;
+  std::uint32_t slots_ = 0;
+  std::size_t size_ = 0;
+  std::size_t broken_ = 0, never_run_ = 0, runs_again_ = 0;
+  std::int64_t ticks_ = 0;
+  bool bulk_ = false;
+};
+
+}  // namespace reprise
