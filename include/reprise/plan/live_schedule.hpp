@@ -684,10 +684,15 @@ class LiveSchedule {
     return first;
   }
 
-  // A node that overwrites a persistent storage and has the persistent value among its outputs leaves it in existence.
+  // A node that overwrites a persistent storage and has the persistent value among its outputs leaves it in existence, unless
+  // that value is the very one that it overwrites.
   [[nodiscard]] bool writes_again(Occurrence y, std::uint32_t v) const {
-    const auto outputs = graph().outputs(NodeId{occurrences_[y].node});
-    return std::find(outputs.begin(), outputs.end(), ValueId{v}) != outputs.end();
+    bool written = false;
+    for (ValueId w : graph().outputs(NodeId{occurrences_[y].node})) {
+      if (graph().value(w).overwrites == ValueId{v}) return false;
+      written = written || w == ValueId{v};
+    }
+    return written;
   }
 
   // ---- what follows from the lists ----------------------------------------------------------------------------------------
