@@ -30,15 +30,15 @@ endfunction()
 function(reprise_add_core_tests)
   reprise_add_program(reprise_core_tests SOURCES ${ARGN} LIBRARIES reprise_test_main)
   target_compile_definitions(reprise_core_tests PRIVATE REPRISE_TEST_DIR="${CMAKE_CURRENT_SOURCE_DIR}")
+  target_include_directories(reprise_core_tests PRIVATE "${PROJECT_SOURCE_DIR}/examples")
   catch_discover_tests(reprise_core_tests EXTRA_ARGS ${reprise_catch_args} PROPERTIES LABELS core TIMEOUT 600)
   reprise_add_full_run(reprise_core_tests core)
 endfunction()
 
 # One executable for all that needs LibTorch; one ctest entry a file, since loading LibTorch costs more than most tests do.
 function(reprise_add_libtorch_tests)
-  reprise_add_program(reprise_libtorch_tests LIBTORCH SOURCES ${ARGN} LIBRARIES reprise_test_main)
+  reprise_add_program(reprise_libtorch_tests LIBTORCH SOURCES ${ARGN} LIBRARIES reprise_test_main reprise_examples_common)
   target_compile_definitions(reprise_libtorch_tests PRIVATE REPRISE_TEST_DIR="${CMAKE_CURRENT_SOURCE_DIR}")
-  target_include_directories(reprise_libtorch_tests PRIVATE "${PROJECT_SOURCE_DIR}/examples")
   foreach(source IN LISTS ARGN)
     get_filename_component(stem "${source}" NAME_WE)
     # -# tags every test with its file's name.
