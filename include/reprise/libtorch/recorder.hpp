@@ -339,7 +339,7 @@ class Recorder {
     value.role = Role::constant;
     value.persistent = true;
     const auto* bytes = static_cast<const std::byte*>(tensor.const_data_ptr());
-    value.scalar.assign(bytes, bytes + static_cast<std::size_t>(tensor.numel()) * tensor.element_size());
+    value.scalar.assign(bytes, bytes + tensor.nbytes());
     for (ValueId known : scalars_) {
       const RecordedValue& other = recording_.values[known.index];
       if (other.scalar == value.scalar && other.geometry == value.geometry) return known;
