@@ -1,0 +1,46 @@
+#pragma once
+// One line on stderr that says how far a long run is: only on a terminal, only from the third second on, gone at the end.
+//
+//   Progress progress("training", steps);
+//   for (…) { …; progress.advance(); }        // training 3/5, 4.2 s
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include <unistd.h>
+
+namespace examples {
+
+class Progress {
+ public:
+  Progress(std::string label, std::int64_t total) : label_(std::move(label)), total_(total), terminal_(isatty(STDERR_FILENO) == 1) {}
+  ~Progress() {
+    if (shown_) std::fputs("\r\033[K", stderr);
+  }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void advance() {
+    ++done_;
+    if (!terminal_) return;
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    if (seconds < 2) return;
+    shown_ = true;
+    const auto done = static_cast<long long>(done_), total = static_cast<long long>(total_);
+    std::fprintf(stderr, "\r\033[K%s %lld/%lld, %.1f s", label_.c_str(), done, total, seconds);
+    std::fflush(stderr);
+  }
+
+ private:
+  std::string label_;
+  std::int64_t total_;
+  std::int64_t done_ = 0;
+  bool terminal_;
+  bool shown_ = false;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace examples

@@ -1,0 +1,88 @@
+#pragma once
+// A Trainer is one copy of a model in training: its weights, its optimizer, its own random stream, its own bytes.
+//
+//   Trainer eager({"resnet18", models::Config::tiny}, Mode::eager);
+//   Trainer replay({"resnet18", models::Config::tiny}, Mode::replay);       // the same weights, drawn from the same seed
+//   auto batch = eager.make_batch(0);
+//   StepRecord a = eager.step(batch, replay.held());                         // forward, backward, optimizer
+//   StepRecord b = replay.step(batch, eager.held());
+//   first_difference(eager, replay);                                         // nothing: every bit is the same
+//
+// Two copies in one process, and each is measured as if it were alone. Copies never run at the same time, so everything that
+// LibTorch's allocator holds at any moment belongs to one copy, to the other, or to both (the batch). A Trainer counts what
+// its own calls leave behind (`held`: parameters, buffers, gradients, optimizer state, what a captured step keeps); what the
+// other copy holds is passed to step() and taken off base, peak and prediction:
+//
+//   live bytes during b's step  =  a.held()  +  batch + b's own       and only the right-hand part is what b's process would hold
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <reprise/libtorch.hpp>
+#include <torch/torch.h>
+
+#include "models/task.hpp"
+
+namespace examples {
+
+using CompiledStep = reprise::TrainStep<std::function<torch::Tensor(const std::vector<torch::Tensor>&)>>;
+
+enum class Mode { eager, replay };
+enum class OptimizerKind { sgd, adam };
+
+struct TrainerOptions {
+  std::string model{};
+  models::Config config = models::Config::tiny;
+  std::int64_t batch = 0;  ///< 0: the configuration's own
+  std::int64_t size = 0;   ///< sequence length or image side; 0: the configuration's own
+  std::uint64_t seed = 1;
+  OptimizerKind optimizer = OptimizerKind::sgd;
+};
+
+/// What one step was like. Bytes are those of all tensors that a process with this copy alone would hold.
+struct StepRecord {
+  double loss = 0;
+  reprise::Bytes base{};            ///< when the step started, after zero_grad()
+  reprise::Bytes peak{};            ///< at most during forward and backward
+  reprise::Bytes predicted_peak{};  ///< what the graph's analysis says; of replay only
+  reprise::Bytes optimizer_peak{};  ///< at most during the optimizer's step
+  double seconds = 0;               ///< forward and backward
+};
+
+class Trainer {
+ public:
+  Trainer(const TrainerOptions& options, Mode mode);
+
+  [[nodiscard]] std::vector<torch::Tensor> make_batch(std::int64_t step) const { return task_.make_batch(step); }
+
+  /// One training step. `others` is what the other copies in the process hold.
+  StepRecord step(const std::vector<torch::Tensor>& batch, reprise::Bytes others = {});
+
+  [[nodiscard]] const models::Task& task() const { return task_; }
+  [[nodiscard]] reprise::Bytes held() const { return held_; }
+  /// Where this copy's random stream stands.
+  [[nodiscard]] const at::Generator& stream() const { return stream_; }
+  /// The compiled step; nullptr for an eager copy.
+  [[nodiscard]] const CompiledStep* compiled() const { return compiled_.get(); }
+
+ private:
+  torch::Tensor forward_backward(const std::vector<torch::Tensor>& batch);
+
+  reprise::Bytes held_{};
+  models::Task task_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  std::unique_ptr<CompiledStep> compiled_;
+  at::Generator stream_;
+};
+
+/// Where two tensors differ in shape, type or any bit, as "element 17: 0.25 and 0.5"; nothing where they do not.
+[[nodiscard]] std::optional<std::string> first_difference(const torch::Tensor& a, const torch::Tensor& b);
+
+/// Compares parameters, gradients, buffers and random streams, bit for bit, and names the first that differs.
+[[nodiscard]] std::optional<std::string> first_difference(const Trainer& a, const Trainer& b);
+
+}  // namespace examples
