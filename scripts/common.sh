@@ -12,6 +12,11 @@ fail() {
   exit 1
 }
 
+refuse() {
+  printf "error: unknown argument '%s'; see scripts/%s --help\n" "$1" "$(basename "$0")" >&2
+  exit 2
+}
+
 # The comment at the top of the script that was called is its help.
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; }
 
