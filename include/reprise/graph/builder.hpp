@@ -8,9 +8,10 @@
 //   b.add_output(h);
 //   StepGraph graph = std::move(b).build();
 //
-// Whatever concerns one value or one node is checked when it is added, whatever concerns several in build().
+// Whatever concerns one value or one node is checked when it is added (and then not added), whatever concerns several in build().
 // Whether the graph's own order can be run is a question for the simulator (plan/simulate.hpp).
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <unordered_map>
@@ -23,8 +24,8 @@ namespace reprise {
 
 class GraphBuilder {
  public:
-  /// Largest size of one value or workspace, and of all together: sums over any schedule of practical length stay exact.
-  static constexpr Bytes largest_value{std::int64_t{1} << 53};
+  /// Largest size of one value or workspace, and of all values together.
+  static constexpr Bytes largest_value = StepGraph::largest_value;
   static constexpr Bytes largest_total{std::int64_t{1} << 56};
 
   explicit GraphBuilder(std::string name = {}) { graph_.name_ = std::move(name); }
@@ -37,33 +38,40 @@ class GraphBuilder {
   /// `alias_of` and `overwrites` may name a value that is added later. `storage` and `producer` are set here.
   ValueId add_value(Value v) {
     const ValueId id{graph_.values_.size()};
-    if (!value_of_.emplace(v.id, id).second) throw bad("values", v.id, v.name, "id stands twice");
+    if (value_of_.contains(v.id)) throw bad("values", v.id, v.name, "id stands twice");
     if (v.bytes < Bytes{0}) throw bad("values", v.id, v.name, "bytes is negative");
     if (v.bytes > largest_value) throw bad("values", v.id, v.name, "bytes is larger than 2^53");
+    if (total_ + v.bytes > largest_total) throw bad("values", v.id, v.name, "all bytes together are more than 2^56");
     if (v.persistent && v.initial) throw bad("values", v.id, v.name, "both initial and persistent");
     if (v.alias_of.valid() && v.overwrites.valid()) throw bad("values", v.id, v.name, "both alias_of and overwrites");
-    if (!v.owns() && v.bytes != Bytes{0}) throw bad("values", v.id, v.name, "a view or overwriting value owns no bytes, so bytes must be 0");
-    if (!v.owns() && v.initial) throw bad("values", v.id, v.name, "an initial value owns its bytes: it cannot be a view or overwrite anything");
+    if (!v.owns() && v.bytes != Bytes{0})
+      throw bad("values", v.id, v.name, "a view or overwriting value owns no bytes, so bytes must be 0");
+    if (!v.owns() && v.initial)
+      throw bad("values", v.id, v.name, "an initial value owns its bytes: it cannot be a view or overwrite anything");
     if (v.target() == id) throw bad("values", v.id, v.name, "alias_of or overwrites names itself");
-    total_ += v.bytes;
-    if (total_ > largest_total) throw bad("values", v.id, v.name, "all bytes together are more than 2^56");
     v.storage = {};
     v.producer = {};
+    value_of_.emplace(v.id, id);
+    total_ += v.bytes;
     graph_.values_.push_back(std::move(v));
     return id;
   }
 
   NodeId add_node(Node n, std::span<const ValueId> inputs, std::span<const ValueId> outputs, std::span<const ValueId> updates = {}) {
     const NodeId id{graph_.nodes_.size()};
-    if (!node_of_.emplace(n.id, id).second) throw bad("nodes", n.id, n.name, "id stands twice");
+    if (node_of_.contains(n.id)) throw bad("nodes", n.id, n.name, "id stands twice");
     if (!std::isfinite(n.time.count) || n.time.count < 0) throw bad("nodes", n.id, n.name, "time_us is not a finite number >= 0");
+    if (!std::isfinite(time_ + n.time.count)) throw bad("nodes", n.id, n.name, "all times together are not a finite number");
     if (n.workspace < Bytes{0}) throw bad("nodes", n.id, n.name, "workspace_bytes is negative");
     if (n.workspace > largest_value) throw bad("nodes", n.id, n.name, "workspace_bytes is larger than 2^53");
     for (auto [list, field] : {std::pair{inputs, "inputs"}, {outputs, "outputs"}, {updates, "updates"}})
       for (ValueId v : list)
         if (v.index >= graph_.values_.size()) throw bad("nodes", n.id, n.name, std::string(field) + ": no such value");
-    for (ValueId v : updates) check_update(n, v, inputs);
-    for (ValueId v : outputs) take_output(n, id, v);
+    check_updates(n, inputs, updates);
+    check_outputs(n, outputs);
+    for (ValueId v : outputs) graph_.values_[v.index].producer = id;
+    node_of_.emplace(n.id, id);
+    time_ += n.time.count;
     graph_.nodes_.push_back(std::move(n));
     graph_.inputs_.push_back(inputs);
     graph_.outputs_.push_back(outputs);
@@ -96,6 +104,8 @@ class GraphBuilder {
       if (!v.persistent && !v.initial && !v.producer.valid())
         throw bad("values", v.id, v.name, "has no producer and is neither persistent nor initial");
     }
+    for (const Node& n : graph_.nodes_)
+      if (n.forward.valid() && n.forward.index >= graph_.nodes_.size()) throw bad("nodes", n.id, n.name, "forward names no node");
     assign_storages();
     collect_readers();
     return std::move(graph_);
@@ -115,23 +125,36 @@ class GraphBuilder {
     return Error(Errc::bad_graph, text + ": " + what);
   }
 
-  void check_update(const Node& n, ValueId v, std::span<const ValueId> inputs) const {
-    const Value& value = graph_.values_[v.index];
-    if (!value.persistent) throw bad("nodes", n.id, n.name, "updates value " + std::to_string(value.id) + ", which is not persistent");
-    for (ValueId read : inputs)
-      if (read == v) throw bad("nodes", n.id, n.name, "updates value " + std::to_string(value.id) + " and reads it; leave it out of inputs");
+  void check_updates(const Node& n, std::span<const ValueId> inputs, std::span<const ValueId> updates) const {
+    if (updates.empty()) return;
+    std::vector<ValueId> read(inputs.begin(), inputs.end());
+    std::sort(read.begin(), read.end());
+    for (ValueId v : updates) {
+      const Value& value = graph_.values_[v.index];
+      if (!value.persistent) throw bad("nodes", n.id, n.name, "updates value " + std::to_string(value.id) + ", which is not persistent");
+      if (std::binary_search(read.begin(), read.end(), v))
+        throw bad("nodes", n.id, n.name, "updates value " + std::to_string(value.id) + " and reads it; leave it out of inputs");
+    }
   }
 
-  void take_output(const Node& n, NodeId id, ValueId v) {
-    Value& value = graph_.values_[v.index];
-    if (value.persistent && n.recomputable)
-      throw bad("nodes", n.id, n.name, "writes the persistent value " + std::to_string(value.id) + ", so recomputable must be false");
-    if (value.initial) throw bad("values", value.id, value.name, "is initial and has a producer, node " + std::to_string(n.id));
-    if (!value.persistent && value.producer.valid()) {
-      const std::int64_t first = value.producer == id ? n.id : graph_.nodes_[value.producer.index].id;
-      throw bad("values", value.id, value.name, "has two producers, nodes " + std::to_string(first) + " and " + std::to_string(n.id));
+  void check_outputs(const Node& n, std::span<const ValueId> outputs) const {
+    std::vector<ValueId> made;
+    for (ValueId v : outputs) {
+      const Value& value = graph_.values_[v.index];
+      if (value.initial) throw bad("values", value.id, value.name, "is initial and has a producer, node " + std::to_string(n.id));
+      if (value.persistent && n.recomputable)
+        throw bad("nodes", n.id, n.name, "writes the persistent value " + std::to_string(value.id) + ", so recomputable must be false");
+      if (value.persistent) continue;
+      if (value.producer.valid()) throw two_producers(value, graph_.nodes_[value.producer.index], n);
+      made.push_back(v);
     }
-    value.producer = id;
+    std::sort(made.begin(), made.end());
+    const auto twice = std::adjacent_find(made.begin(), made.end());
+    if (twice != made.end()) throw two_producers(graph_.values_[twice->index], n, n);
+  }
+
+  static Error two_producers(const Value& v, const Node& first, const Node& second) {
+    return bad("values", v.id, v.name, "has two producers, nodes " + std::to_string(first.id) + " and " + std::to_string(second.id));
   }
 
   // Each value's storage is that of the value at the end of its alias_of / overwrites chain. Chains are followed once:
@@ -189,6 +212,7 @@ class GraphBuilder {
   std::unordered_map<std::int64_t, ValueId> value_of_;
   std::unordered_map<std::int64_t, NodeId> node_of_;
   Bytes total_{};
+  double time_ = 0;
 };
 
 }  // namespace reprise

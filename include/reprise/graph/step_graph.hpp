@@ -15,11 +15,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include <reprise/error.hpp>
 #include <reprise/ids.hpp>
 #include <reprise/units.hpp>
 
@@ -53,11 +56,12 @@ struct Value {
   ValueId overwrites{};     ///< the value whose storage this took over
   StorageId storage{};      ///< given by the builder
   NodeId producer{};        ///< given by the builder; none for what is there from the start
-  std::string extra{};        ///< JSON object with the file's other members (shape, dtype, …); empty where there are none
+  std::string extra{};      ///< JSON object with the file's other members (shape, dtype, …); empty where there are none
 
   /// The value whose storage this one lives in, directly; none where it owns its bytes.
   [[nodiscard]] ValueId target() const { return alias_of.valid() ? alias_of : overwrites; }
   [[nodiscard]] bool owns() const { return !target().valid(); }
+  bool operator==(const Value&) const = default;
 };
 
 struct Node {
@@ -69,13 +73,17 @@ struct Node {
   Bytes workspace{};         ///< held while the node runs, beside its inputs and outputs
   bool recomputable = true;  ///< false for what may run only once
   NodeId forward{};          ///< of a backward node: the forward node that it belongs to, where known
-  std::string extra{};         ///< JSON object with the file's other members; empty where there are none
+  std::string extra{};       ///< JSON object with the file's other members; empty where there are none
+
+  bool operator==(const Node&) const = default;
 };
 
 struct Storage {
   ValueId owner{};  ///< the value that brought the bytes
   Bytes bytes{};
   bool persistent = false;
+
+  bool operator==(const Storage&) const = default;
 };
 
 /// Many short lists in two arrays: list i is items[starts[i] .. starts[i + 1]).
@@ -92,10 +100,14 @@ struct FlatLists {
     return {items.data() + starts[i], items.data() + starts[i + 1]};
   }
   [[nodiscard]] std::size_t size() const { return starts.size() - 1; }
+  bool operator==(const FlatLists&) const = default;
 };
 
 class StepGraph {
  public:
+  /// Largest size of one value or workspace: sums over any schedule of practical length stay exact.
+  static constexpr Bytes largest_value{std::int64_t{1} << 53};
+
   StepGraph() = default;
 
   [[nodiscard]] const std::string& name() const { return name_; }
@@ -127,9 +139,20 @@ class StepGraph {
   [[nodiscard]] const std::string& extra() const { return extra_; }
 
   /// Costs are measured after the structure is known; these are the only things that may change.
-  void set_time(NodeId n, Microseconds time) { nodes_[n.index].time = time; }
-  void set_workspace(NodeId n, Bytes bytes) { nodes_[n.index].workspace = bytes; }
+  void set_time(NodeId n, Microseconds time) {
+    if (!(time.count >= 0 && time.count <= std::numeric_limits<double>::max()))
+      throw Error(Errc::bad_argument, "time of node " + std::to_string(node(n).id) + " is not a finite number >= 0");
+    nodes_[n.index].time = time;
+  }
+  void set_workspace(NodeId n, Bytes bytes) {
+    if (bytes < Bytes{0} || bytes > largest_value)
+      throw Error(Errc::bad_argument, "workspace of node " + std::to_string(node(n).id) + " is not from 0 to 2^53 bytes");
+    nodes_[n.index].workspace = bytes;
+  }
   void set_name(std::string name) { name_ = std::move(name); }
+
+  /// The same nodes, values and lists in the same order, names and other members included.
+  bool operator==(const StepGraph&) const = default;
 
  private:
   friend class GraphBuilder;
