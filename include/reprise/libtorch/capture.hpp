@@ -147,7 +147,7 @@ template <class Run>
   if (options.optimizer.step) {
     for (ValueId v : recording.kept)
       if (recording.calls[recording.values[v.index].producer.index].phase == Phase::optimizer)
-        recording.values[v.index].role = Role::optimizer_state;
+        recording.values[detail::root_of(recording, v).index].role = Role::optimizer_state;
     if (step.refusal_.empty()) step.refusal_ = "the optimizer's step was recorded as well, whose numbers change from step to step";
   } else if (step.refusal_.empty() && !recording.kept.empty()) {
     step.refusal_ = "the user's code still holds " + detail::describe(recording, recording.kept.front()) +

@@ -177,7 +177,7 @@ class Recorder {
     place(call);
     read_arguments(call, stack);
     const std::vector<PendingWrite> writes = writes_of(call);
-    for (const ArgumentSlot& slot : call.reads) table_.unwatch(storage_of(slot.value));
+    for (const ArgumentSlot& slot : call.reads) unwatch(slot.value);
     if (hooks_ != nullptr) hooks_->before(op, stack);
 
     cpu_memory().open_window();
@@ -527,7 +527,7 @@ class Recorder {
       remember(state, *storage);
       return;
     }
-    const ValueId v = state.views.empty() ? state.root : state.views.back().second;
+    const ValueId v = state.views.empty() ? state.root : state.views.front().second;
     const RecordedValue& value = recording_.values[v.index];
     refuse("the host took a pointer to " +
            (value.producer.valid() ? "what node " + std::to_string(value.producer.index) + " (" + recording_.calls[value.producer.index].op_name() + ") made"
@@ -573,6 +573,10 @@ class Recorder {
   void watch(ValueId v) {
     const StorageIndex s = storage_of(v);
     if (s != no_storage) table_.watch(s, &on_host_access);
+  }
+  void unwatch(ValueId v) {
+    const StorageIndex s = storage_of(v);
+    if (s != no_storage) table_.unwatch(s);
   }
 
   // ── tables ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,337 @@
+// What a replay may not assume: guards, refusals, and what is left after an exception.
+
+#include <reprise_test/eager.hpp>
+
+using namespace reprise;
+using namespace reprise::testing;
+using torch::Tensor;
+using Batch = std::vector<Tensor>;
+
+namespace {
+
+struct Watched {
+  std::string notices;
+  TrainStepOptions options(std::size_t max_plans = 16) {
+    return {.max_plans = max_plans, .on_notice = [this](const std::string& text) { notices += text + "\n"; }};
+  }
+};
+
+struct Net : torch::nn::Module {
+  Net() : conv(register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3)))), bn(register_module("bn", torch::nn::BatchNorm2d(4))),
+          drop(register_module("drop", torch::nn::Dropout(0.3))) {}
+  Tensor forward(const Tensor& x) { return drop(bn(conv(x)).relu_()).pow(2).mean(); }
+  torch::nn::Conv2d conv;
+  torch::nn::BatchNorm2d bn;
+  torch::nn::Dropout drop;
+};
+
+/// One step of a fresh copy of the net, eagerly, from the same seed.
+template <class Run>
+void same_as_eager(const std::shared_ptr<Net>& ours, const std::shared_ptr<Net>& eager, Run&& step, const Tensor& x) {
+  for (const auto& net : {ours, eager}) net->zero_grad();
+  torch::manual_seed(11);
+  const Tensor our_loss = step(x);
+  const Tensor generator = generator_state();
+  torch::manual_seed(11);
+  Tensor eager_loss = eager->forward(x);
+  if (at::GradMode::is_enabled()) eager_loss.backward();
+  CHECK(same_bits(eager_loss.detach(), our_loss));
+  CHECK(same_bits(generator, generator_state()));
+  for (std::size_t i = 0; i < ours->parameters().size(); ++i) CHECK(same_bits(ours->parameters()[i].grad(), eager->parameters()[i].grad()));
+  for (std::size_t i = 0; i < ours->buffers().size(); ++i) CHECK(same_bits(ours->buffers()[i], eager->buffers()[i]));
+}
+
+std::pair<std::shared_ptr<Net>, std::shared_ptr<Net>> two_nets() {
+  torch::manual_seed(2);
+  auto a = std::make_shared<Net>();
+  torch::manual_seed(2);
+  auto b = std::make_shared<Net>();
+  return {a, b};
+}
+
+}  // namespace
+
+TEST_CASE("another shape, layout, mode or thread count is captured anew, and the first plan is kept") {
+  auto [ours, eager] = two_nets();
+  TrainStep step{ours, [net = ours](const Tensor& x) { return net->forward(x); }};
+  const auto x = torch::randn({4, 3, 8, 8});
+  const auto run = [&](const Tensor& input) { same_as_eager(ours, eager, step, input); };
+  run(x);
+  run(x);
+  CHECK(step.counters().captures == 1);
+  run(x.slice(0, 0, 2).contiguous());
+  CHECK(step.counters().captures == 2);
+  run(x.contiguous(at::MemoryFormat::ChannelsLast));
+  CHECK(step.counters().captures == 3);
+  for (const auto& net : {ours, eager}) net->eval();
+  run(x);
+  CHECK(step.counters().captures == 4);
+  for (const auto& net : {ours, eager}) net->train();
+  {
+    const torch::NoGradGuard no_grad;
+    run(x);
+    run(x);
+  }
+  CHECK(step.counters().captures == 5);
+  const int threads = at::get_num_threads();
+  at::set_num_threads(threads == 1 ? 2 : 1);
+  run(x);
+  CHECK(step.counters().captures == 6);
+  at::set_num_threads(threads);
+  run(x);
+  for (const auto& net : {ours, eager}) net->to(torch::kDouble);
+  run(x.to(torch::kDouble));
+  CHECK(step.counters().captures == 7);
+  CHECK(step.counters().replays == 3);
+  CHECK(step.counters().eager_runs == 0);
+}
+
+TEST_CASE("the number of plans is bounded") {
+  torch::nn::Linear model(4, 4);
+  TrainStep step{model, [&](const Tensor& x) { return model->forward(x).sum(); }, TrainStepOptions{.max_plans = 2}};
+  for (std::int64_t n : {1, 2, 3, 3, 1}) {
+    model->zero_grad();
+    step(torch::ones({n, 4}));
+  }
+  CHECK(step.counters().captures == 4);  // 1 was thrown out by 3
+  CHECK(step.counters().replays == 1);
+}
+
+TEST_CASE("a host value that changed puts everything back and captures anew") {
+  auto [ours, eager] = two_nets();
+  const auto loss = [](Net& net, const Tensor& x) {
+    auto h = net.drop(net.bn(net.conv(x)));                             // moves statistics and the generator before the guard
+    const auto rows = (x.select(1, 0).sum() > 0).item<bool>() ? 2 : 3;  // decided by data, on the host
+    return h.narrow(0, 0, rows).pow(2).mean();
+  };
+  TrainStep step{ours, [net = ours, loss](const Tensor& x) { return loss(*net, x); }};
+  for (float sign : {1.f, 1.f, -1.f, -1.f, 1.f}) {
+    const auto x = torch::full({4, 3, 8, 8}, sign) + torch::arange(64).view({8, 8}) * 1e-3;
+    for (const auto& net : {ours, eager}) net->zero_grad();
+    torch::manual_seed(5);
+    const Tensor our_loss = step(x);
+    const Tensor generator = generator_state();
+    torch::manual_seed(5);
+    Tensor eager_loss = loss(*eager, x);
+    eager_loss.backward();
+    CHECK(same_bits(eager_loss.detach(), our_loss));
+    CHECK(same_bits(generator, generator_state()));
+    for (std::size_t i = 0; i < ours->buffers().size(); ++i) CHECK(same_bits(ours->buffers()[i], eager->buffers()[i]));
+    for (std::size_t i = 0; i < ours->parameters().size(); ++i) CHECK(same_bits(ours->parameters()[i].grad(), eager->parameters()[i].grad()));
+  }
+  CHECK(step.counters().guard_failures == 2);
+  CHECK(step.counters().captures == 3);
+  CHECK(step.counters().replays == 2);
+}
+
+TEST_CASE("a step whose host value never repeats is left to eager in the end") {
+  Watched watched;
+  auto p = torch::ones({3, 3}).requires_grad_();
+  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) { return torch::mm(x, p).sum() * x.sum().item<double>(); }, watched.options()};
+  for (int i = 0; i < 8; ++i) {
+    p.mutable_grad() = Tensor();
+    const auto x = torch::full({3, 3}, static_cast<double>(i));
+    const auto loss = step(x.to(torch::kFloat));
+    CHECK(loss.item<double>() == static_cast<double>(9 * i * 3) * static_cast<double>(9 * i));
+  }
+  CHECK(step.counters().eager_runs > 0);
+  CHECK(watched.notices.find("_local_scalar_dense") != std::string::npos);
+}
+
+TEST_CASE("a shape that data decides is a guard too") {
+  auto p = torch::ones({4}).requires_grad_();
+  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p.index({x > 0}) * 2).sum(); }};
+  const auto run = [&](std::vector<float> values) {
+    p.mutable_grad() = Tensor();
+    const auto x = torch::tensor(values);
+    CHECK(step(x).item<float>() == 2.f * (x > 0).sum().item<float>());
+    CHECK(same_bits(p.grad(), (x > 0).to(torch::kFloat) * 2));
+  };
+  run({1, 1, -1, -1});
+  run({1, -1, 1, -1});
+  CHECK(step.counters().replays == 1);
+  run({1, 1, 1, -1});
+  CHECK(step.counters().guard_failures == 1);
+  CHECK(step.counters().captures == 2);
+}
+
+TEST_CASE("a pointer taken to an activation in the step: eagerly, with a notice that names the op") {
+  if constexpr (!can_watch_host<>) return;
+  Watched watched;
+  auto p = torch::ones({3, 3}).requires_grad_();
+  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) {
+                   auto h = torch::mm(x, p);
+                   const auto values = h.detach();
+                   const float first = values.accessor<float, 2>()[0][0];
+                   return h.sum() * first;
+                 }, watched.options()};
+  for (int i = 1; i < 4; ++i) {
+    p.mutable_grad() = Tensor();
+    CHECK(step(torch::full({3, 3}, static_cast<float>(i))).item<float>() == static_cast<float>(27 * i * 3 * i));
+  }
+  CHECK(step.counters().captures == 1);
+  CHECK(step.counters().eager_runs == 2);
+  CHECK(watched.notices.find("took a pointer") != std::string::npos);
+  CHECK(watched.notices.find("aten::mm") != std::string::npos);
+  CHECK_THROWS_AS(step.graph(), Error);
+}
+
+TEST_CASE("capture says what it cannot run again") {
+  if constexpr (!can_watch_host<>) return;
+  auto p = torch::ones({3, 3}).requires_grad_();
+  const auto x = torch::ones({3, 3});
+  const auto reads_input = [&](const Tensor& in) { return torch::mm(in, p).sum() * in.accessor<float, 2>()[0][0]; };
+  try {
+    static_cast<void>(capture(std::vector<Tensor>{p}, reads_input, x));
+    FAIL("capture should have refused");
+  } catch (const Error& e) {
+    CHECK(e.code() == Errc::capture_failed);
+    CHECK(std::string(e.what()).find("'input.0'") != std::string::npos);
+  }
+  CHECK(p.grad().defined());  // the step itself was carried out
+}
+
+TEST_CASE("a tensor that the user's code keeps cannot come from a replay") {
+  Watched watched;
+  auto p = torch::ones({3, 3}).requires_grad_();
+  Tensor kept;
+  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) {
+                   auto h = torch::mm(x, p);
+                   kept = h.detach();
+                   return h.sum();
+                 }, watched.options()};
+  for (int i = 1; i < 4; ++i) {
+    p.mutable_grad() = Tensor();
+    step(torch::full({3, 3}, static_cast<float>(i)));
+    CHECK(kept[0][0].item<float>() == static_cast<float>(3 * i));  // not that of an older step
+  }
+  CHECK(step.counters().eager_runs == 2);
+  CHECK(watched.notices.find("return it from the loss function") != std::string::npos);
+}
+
+TEST_CASE("sparse gradients run eagerly, with a notice") {
+  Watched watched;
+  torch::nn::Embedding table(torch::nn::EmbeddingOptions(10, 4).sparse(true));
+  TrainStep step{table, [&](const Tensor& ids) { return table->forward(ids).sum(); }, watched.options()};
+  for (int i = 0; i < 3; ++i) {
+    table->zero_grad();
+    step(torch::tensor({1, 2, 2}));
+    CHECK(table->weight.grad().is_sparse());
+  }
+  CHECK(step.counters().eager_runs == 2);
+  CHECK(watched.notices.find("not plain strided memory") != std::string::npos);
+}
+
+TEST_CASE("a tensor from outside that was replaced is noticed") {
+  auto p = torch::ones({3}).requires_grad_();
+  Tensor scale = torch::full({3}, 2.f);
+  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p * x * scale).sum(); }};
+  const auto run = [&] {
+    p.mutable_grad() = Tensor();
+    return step(torch::ones({3})).item<float>();
+  };
+  CHECK(run() == 6);
+  CHECK(run() == 6);
+  scale.mul_(2);  // the same tensor with other contents
+  CHECK(run() == 12);
+  CHECK(step.counters().replays == 2);
+  scale = torch::full({3}, 5.f);  // another tensor
+  CHECK(run() == 15);
+  CHECK(step.counters().captures == 2);
+}
+
+TEST_CASE("a parameter whose data was replaced is read where it is now") {
+  torch::nn::Linear model(3, 1);
+  TrainStep step{model, [&](const Tensor& x) { return model->forward(x).sum(); }};
+  for (int i = 1; i < 5; ++i) {
+    model->zero_grad();
+    model->weight.set_data(torch::full({1, 3}, static_cast<float>(i)));
+    model->bias.set_data(torch::zeros({1}));
+    CHECK(step(torch::ones({1, 3})).item<float>() == static_cast<float>(3 * i));
+  }
+  CHECK(step.counters().replays == 3);
+}
+
+TEST_CASE("a module that was exchanged for another is noticed") {
+  struct Outer : torch::nn::Module {
+    Outer() : head(register_module("head", torch::nn::Linear(3, 1))) {}
+    torch::nn::Linear head;
+  };
+  auto net = std::make_shared<Outer>();
+  TrainStep step{net, [net](const Tensor& x) { return net->head->forward(x).sum(); }};
+  step(torch::ones({1, 3}));
+  net->head = net->replace_module("head", torch::nn::Linear(3, 1));
+  const auto x = torch::ones({1, 3});
+  CHECK(same_bits(step(x), net->head->forward(x).sum().detach()));
+  CHECK(net->head->weight.grad().defined());
+}
+
+TEST_CASE("two arguments over one storage are another step than two arguments") {
+  auto p = torch::ones({4}).requires_grad_();
+  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& a, const Tensor& b) {
+                   a.detach().add_(1);  // writes into the caller's tensor, and into b where they share
+                   return (p * b).sum();
+                 }};
+  const auto run = [&](const Tensor& a, const Tensor& b) {
+    p.mutable_grad() = Tensor();
+    return step(a, b).item<float>();
+  };
+  auto whole = torch::zeros({4});
+  CHECK(run(whole, torch::zeros({4})) == 0);
+  CHECK(run(whole, torch::zeros({4})) == 0);
+  CHECK(run(whole, whole) == 12);
+  CHECK(run(whole, whole) == 16);
+  CHECK(step.counters().captures == 2);
+}
+
+TEST_CASE("an exception in the loss function passes through, and the next step works") {
+  torch::nn::Linear model(3, 3);
+  bool fail = true;
+  TrainStep step{model, [&](const Tensor& x) {
+                   auto h = model->forward(x);
+                   if (fail) throw std::runtime_error("the user's own");
+                   return h.sum();
+                 }};
+  const auto x = torch::ones({2, 3});
+  const Bytes before = cpu_memory().live();
+  CHECK_THROWS_WITH(step(x), "the user's own");
+  CHECK(cpu_memory().live() == before);
+  fail = false;
+  step(x);
+  model->zero_grad();
+  step(x);
+  CHECK(step.counters().replays == 1);
+}
+
+TEST_CASE("a loss that cannot be differentiated gives eager's own error") {
+  auto p = torch::ones({3});
+  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p * x).sum(); }};
+  CHECK_THROWS_AS(step(torch::ones({3})), c10::Error);
+}
+
+TEST_CASE("what a step returns does not change when the next one runs") {
+  auto p = torch::ones({3}).requires_grad_();
+  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p * x).sum(); }};
+  std::vector<Tensor> losses, gradients;
+  for (int i = 0; i < 4; ++i) {
+    p.mutable_grad() = Tensor();
+    losses.push_back(step(torch::full({3}, static_cast<float>(i))));
+    gradients.push_back(p.grad());
+  }
+  for (int i = 0; i < 4; ++i) {
+    CHECK(losses[static_cast<std::size_t>(i)].item<float>() == static_cast<float>(3 * i));
+    CHECK(gradients[static_cast<std::size_t>(i)][0].item<float>() == static_cast<float>(i));
+  }
+}
+
+TEST_CASE("writes of a replay count as writes for autograd") {
+  torch::nn::BatchNorm1d bn(3);
+  TrainStep step{bn, [&](const Tensor& x) { return bn->forward(x).pow(2).sum(); }};
+  const auto x = torch::randn({4, 3});
+  step(x);
+  bn->zero_grad();
+  const auto before = bn->running_mean._version();
+  step(x);
+  CHECK(step.counters().replays == 1);
+  CHECK(bn->running_mean._version() > before);
+}
