@@ -63,6 +63,14 @@ function(reprise_add_compile_fail_tests)
   endwhile()
 endfunction()
 
+function(reprise_add_tree_test)
+  add_test(NAME "tree" COMMAND ${CMAKE_COMMAND}
+    -D "SOURCE_DIR=${PROJECT_SOURCE_DIR}" -D "COMPILER=${CMAKE_CXX_COMPILER}"
+    -D "INCLUDES=$<JOIN:$<TARGET_PROPERTY:reprise,INTERFACE_INCLUDE_DIRECTORIES>,|>"
+    -P "${CMAKE_CURRENT_SOURCE_DIR}/tree.cmake")
+  set_tests_properties("tree" PROPERTIES LABELS build TIMEOUT 300)
+endfunction()
+
 # A project that uses Reprise as strangers do: from its source folder, and installed.
 function(reprise_add_consumer_tests)
   foreach(way IN ITEMS add_subdirectory find_package)

@@ -7,4 +7,10 @@
 #include <reprise/version.hpp>
 
 #include <reprise/graph/builder.hpp>
+#include <reprise/graph/json.hpp>
 #include <reprise/graph/step_graph.hpp>
+
+#include <reprise/plan/live_schedule.hpp>
+#include <reprise/plan/peak_tree.hpp>
+#include <reprise/plan/schedule.hpp>
+#include <reprise/plan/simulate.hpp>

@@ -1,0 +1,26 @@
+# What must be the same in two places of the tree: SOURCE_DIR, COMPILER, INCLUDES (separated by |).
+
+# reprise.hpp brings every header that needs no LibTorch.
+string(REPLACE "|" ";" INCLUDES "${INCLUDES}")
+list(TRANSFORM INCLUDES PREPEND "-I")
+execute_process(
+  COMMAND "${COMPILER}" -std=c++20 -M ${INCLUDES} "${SOURCE_DIR}/include/reprise/reprise.hpp"
+  OUTPUT_VARIABLE included COMMAND_ERROR_IS_FATAL ANY)
+file(GLOB_RECURSE headers RELATIVE "${SOURCE_DIR}" "${SOURCE_DIR}/include/reprise/*.hpp")
+list(FILTER headers EXCLUDE REGEX "^include/reprise/(libtorch|cuda)(/|\\.hpp)")
+foreach(header IN LISTS headers)
+  string(FIND "${included}" "${header}" place)
+  if(place EQUAL -1)
+    message(SEND_ERROR "reprise.hpp does not include ${header}, directly or through another: give it a line there")
+  endif()
+endforeach()
+
+# The README shows a program that is compiled and run.
+file(READ "${SOURCE_DIR}/README.md" readme)
+file(READ "${SOURCE_DIR}/examples/quickstart.cpp" program)
+string(FIND "${program}" "#include" start)
+string(SUBSTRING "${program}" ${start} -1 program)
+string(FIND "${readme}" "```cpp\n${program}```\n" place)
+if(place EQUAL -1)
+  message(SEND_ERROR "README.md does not show examples/quickstart.cpp as it is")
+endif()
