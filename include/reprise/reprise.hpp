@@ -7,6 +7,7 @@
 #include <reprise/version.hpp>
 
 #include <reprise/graph/builder.hpp>
+#include <reprise/graph/diff.hpp>
 #include <reprise/graph/json.hpp>
 #include <reprise/graph/step_graph.hpp>
 

@@ -2,6 +2,8 @@
 
 #include <reprise_test/eager.hpp>
 
+#include <reprise/graph/diff.hpp>
+
 using namespace reprise;
 using namespace reprise::testing;
 using torch::Tensor;
@@ -153,6 +155,24 @@ TEST_CASE("a shape that data decides is a guard too") {
   run({1, 1, 1, -1});
   CHECK(step.counters().guard_failures == 1);
   CHECK(step.counters().captures == 2);
+}
+
+TEST_CASE("two captures of a step with host state differ at the node that it reaches") {
+  auto p = torch::ones({3}).requires_grad_();
+  int calls = 0;
+  const auto loss = [&](const Tensor& x) { return ((p * x) * static_cast<double>(++calls)).sum(); };
+  const auto x = torch::ones({3});
+  const auto first = capture(std::vector<Tensor>{p}, loss, x);
+  p.mutable_grad() = Tensor();
+  const auto second = capture(std::vector<Tensor>{p}, loss, x);
+  const auto difference = diff(first.graph(), second.graph());
+  REQUIRE(difference.has_value());
+  CHECK(difference->node == NodeId{1});
+  CHECK(difference->message.find("\"other\":1.0") != std::string::npos);
+  CHECK(difference->message.find("\"other\":2.0") != std::string::npos);
+  calls = 0;
+  p.mutable_grad() = Tensor();
+  CHECK_FALSE(diff(first.graph(), capture(std::vector<Tensor>{p}, loss, x).graph()).has_value());
 }
 
 TEST_CASE("a pointer taken to an activation in the step: eagerly, with a notice that names the op") {
