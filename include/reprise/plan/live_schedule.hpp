@@ -9,7 +9,7 @@
 //   s.remove(norm);                            and back
 //
 // Occurrences stand on numbered places with gaps between them; a PeakTree over the places holds the live bytes. An edit touches
-// the storages whose lifetimes change, each in O(log n). A gap that is used up spreads all occurrences anew, which is rare.
+// the storages whose lifetimes change, each in O(log n). Where a gap is used up, the surroundings are spread anew.
 //
 // For each value two lists are kept in running order: the instances that were made and the occurrences that read it. Which
 // instance a read means, how long a storage lives and what was overwritten under a reader all follow from the two. An edit may
@@ -249,6 +249,10 @@ class LiveSchedule {
   /// The most that is live while any occurrence in first .. last (slots) runs.
   [[nodiscard]] std::int64_t most_live(std::uint32_t first, std::uint32_t last) const { return base() + tree_.max(first, last); }
 
+  /// Slots of the first and the last occurrence that need more than `limit`; the peak must be above it.
+  [[nodiscard]] std::uint32_t first_above(std::int64_t limit) const { return static_cast<std::uint32_t>(tree_.first_above(limit - base())); }
+  [[nodiscard]] std::uint32_t last_above(std::int64_t limit) const { return static_cast<std::uint32_t>(tree_.last_above(limit - base())); }
+
   // Storages and instances, for strategies that reason about what to drop.
   [[nodiscard]] std::size_t instance_count() const { return instances_.size(); }
   [[nodiscard]] bool owns_storage(Instance i) const { return instances_[i].storage == i && instances_[i].alive; }
@@ -400,8 +404,69 @@ class LiveSchedule {
     for (;;) {
       const std::uint32_t low = slot(previous(before)), high = slot(before);
       if (high - low > 1) return low + (high - low) / 2;
-      spread();
+      make_room(low);
     }
+  }
+
+  // Spreads the smallest surroundings of a place that are not crowded; all, with more places, where everything is.
+  void make_room(std::uint32_t around) {
+    std::uint32_t width = 32;
+    for (double crowded = 0.35; width < slots_; width *= 2, crowded *= 0.96) {
+      const std::uint32_t low = around / width * width;
+      std::uint32_t count = 0;
+      for (std::uint32_t p = low; p < low + width; ++p) count += at_slot_[p] != none ? 1 : 0;
+      if (count <= static_cast<std::uint32_t>(crowded * width)) return spread(std::max(low, 1u), std::min(low + width, slots_ - 1));
+    }
+    spread();
+  }
+
+  // The same for the places first .. last - 1 alone: storages that begin or end there are taken out of the tree and put back.
+  void spread(std::uint32_t first, std::uint32_t last) {
+    moved_.clear();
+    moved_storages_.clear();
+    for (std::uint32_t p = first; p < last; ++p)
+      if (at_slot_[p] != none) moved_.push_back(at_slot_[p]);
+    for (Occurrence x : moved_) collect_storages(x);
+    for (Instance s : moved_storages_)
+      if (instances_[s].counted) tree_.add(instances_[s].first, instances_[s].last, -instances_[s].bytes);
+    for (Occurrence x : moved_) {
+      tree_.deactivate(slot(x), own_bytes(x));
+      at_slot_[slot(x)] = none;
+    }
+    const std::uint64_t step = (std::uint64_t{last - first} << 16) / (moved_.size() + 1);
+    std::uint64_t place = (std::uint64_t{first} << 16) + step;
+    for (Occurrence x : moved_) {
+      set_slot(x, static_cast<std::uint32_t>(place >> 16));
+      at_slot_[slot(x)] = x;
+      tree_.activate(slot(x), own_bytes(x));
+      place += step;
+    }
+    for (Instance s : moved_storages_) {
+      measure(s);
+      instances_[s].dirty = false;
+      if (instances_[s].counted) tree_.add(instances_[s].first, instances_[s].last, instances_[s].bytes);
+    }
+  }
+
+  void collect_storages(Occurrence x) {
+    const auto collect = [&](Instance i) {
+      const Instance s = i == none ? none : instances_[i].storage;
+      if (s == none || instances_[s].persistent || instances_[s].dirty) return;
+      instances_[s].dirty = true;
+      moved_storages_.push_back(s);
+    };
+    for (std::uint32_t v : facts_->reads(node(x))) collect(newest(v, slot(x)));
+    for (std::size_t k = 0; k < facts_->outputs(node(x)).size(); ++k) collect(made_by(x, k));
+  }
+
+  void set_slot(Occurrence x, std::uint32_t place) {
+    occurrences_[x].slot = place;
+    for (std::size_t k = 0; k < facts_->outputs(node(x)).size(); ++k) instances_[made_by(x, k)].slot = place;
+  }
+
+  // What counts while the occurrence runs and is no storage's.
+  [[nodiscard]] std::int64_t own_bytes(Occurrence x) const {
+    return workspace(x) + (previous(x) == start() ? facts_->unused_initial_bytes() : 0);
   }
 
   Occurrence take(std::uint32_t n) {
@@ -428,7 +493,6 @@ class LiveSchedule {
 
   void link(Occurrence x, Occurrence before, std::uint32_t place) {
     Occ& o = occurrences_[x];
-    o.slot = place;
     o.alive = true;
     o.next = before;
     o.previous = occurrences_[before].previous;
@@ -436,7 +500,7 @@ class LiveSchedule {
     occurrences_[before].previous = x;
     ++size_;
     ticks_ += facts_->ticks(o.node);
-    for (std::size_t k = 0; k < facts_->outputs(o.node).size(); ++k) instances_[o.instances + k].slot = place;
+    set_slot(x, place);
     if (bulk_) return;
     at_slot_[place] = x;
     if (o.previous == start()) move_unused_initial(before, x);
@@ -838,6 +902,8 @@ class LiveSchedule {
   std::vector<Instance> there_;                 // by storage: the one that is there at the start
   std::vector<Instance> dirty_;
   std::vector<std::uint32_t> kills_;
+  std::vector<Occurrence> moved_;
+  std::vector<Instance> moved_storages_;
   std::vector<Occurrence> at_slot_;
   PeakTree tree_;
   std::uint32_t slots_ = 0;

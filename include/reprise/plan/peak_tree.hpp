@@ -62,6 +62,24 @@ class PeakTree {
     return i - size_;
   }
 
+  /// The first and the last place above a limit; there must be one.
+  [[nodiscard]] std::size_t first_above(std::int64_t limit) const {
+    std::size_t i = 1;
+    while (i < size_) {
+      limit -= cells_[i].added;
+      i = 2 * i + (cells_[2 * i].max > limit ? 0 : 1);
+    }
+    return i - size_;
+  }
+  [[nodiscard]] std::size_t last_above(std::int64_t limit) const {
+    std::size_t i = 1;
+    while (i < size_) {
+      limit -= cells_[i].added;
+      i = 2 * i + (cells_[2 * i + 1].max > limit ? 1 : 0);
+    }
+    return i - size_;
+  }
+
   [[nodiscard]] std::int64_t at(std::size_t place) const {
     std::size_t i = place + size_;
     std::int64_t sum = cells_[i].max;
