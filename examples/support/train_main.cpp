@@ -60,7 +60,7 @@ struct Outcome {
 };
 
 bool parse(int argc, const char* const* argv, const TrainProgram& program, Options& options) {
-  std::string config = "full", optimizer = "sgd", mode = "replay", variant = program.variants.empty() ? "" : program.variants.front();
+  std::string config = "full", mode = "replay", variant = program.variants.empty() ? "" : program.variants.front();
   Flags flags(program.program, program.about);
   if (!program.variant_flag.empty()) flags.choose(program.variant_flag, program.variants, "which of the family", variant);
   flags.choose("--config", {"tiny", "full"}, "the published model, or one of the same structure for trying things", config);
@@ -73,14 +73,13 @@ bool parse(int argc, const char* const* argv, const TrainProgram& program, Optio
   flags.add("--steps", "N", "training steps", options.steps, 1);
   flags.add("--seed", "N", "of weights, data and dropout", options.trainer.seed);
   flags.add("--threads", "N", "0: as LibTorch decides", options.threads, 0, 4096);
-  flags.choose("--optimizer", {"sgd", "adam"}, "SGD with momentum 0.9, or Adam", optimizer);
+  flags.choose("--optimizer", {"sgd", "adam"}, "SGD with momentum 0.9, or Adam", options.trainer.optimizer);
   flags.choose("--mode", {"eager", "replay"}, "how forward and backward are run", mode);
   flags.add("--compare", "run eager beside replay and compare every bit after every step; exit code 1 where they differ", options.compare);
   flags.add("--json", "FILE", "write the results to a file", options.json);
   if (!flags.parse(argc, argv)) return false;
   options.trainer.model = program.model + variant;
   options.trainer.config = config == "tiny" ? models::Config::tiny : models::Config::full;
-  options.trainer.optimizer = optimizer == "adam" ? OptimizerKind::adam : OptimizerKind::sgd;
   options.mode = mode == "eager" ? Mode::eager : Mode::replay;
   return true;
 }
@@ -127,7 +126,7 @@ Outcome train(const Options& options) {
 void print(const Options& options, const Outcome& outcome) {
   const auto& t = options.trainer;
   std::printf("%s, %s, batch %lld, %s, %d %s\n\n", t.model.c_str(), t.config == models::Config::tiny ? "tiny" : "full",
-              static_cast<long long>(outcome.batch), t.optimizer == OptimizerKind::adam ? "adam" : "sgd", torch::get_num_threads(),
+              static_cast<long long>(outcome.batch), t.optimizer.c_str(), torch::get_num_threads(),
               torch::get_num_threads() == 1 ? "thread" : "threads");
   std::printf("  step%s%s%s\n", outcome.eager ? "      eager loss" : "", outcome.replay ? "     replay loss" : "",
               options.compare ? "   equal" : "");
@@ -176,7 +175,7 @@ nlohmann::ordered_json to_json(const Options& options, const Outcome& outcome) {
       {"steps", options.steps},
       {"seed", t.seed},
       {"threads", torch::get_num_threads()},
-      {"optimizer", t.optimizer == OptimizerKind::adam ? "adam" : "sgd"},
+      {"optimizer", t.optimizer},
       {"mode", options.compare ? "compare" : options.mode == Mode::eager ? "eager" : "replay"},
       {"equal", nullptr},
       {"first_difference", nullptr},

@@ -6,6 +6,8 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include "support/optimizer.hpp"
+
 namespace examples {
 namespace {
 
@@ -25,11 +27,6 @@ class Charge {
 models::Task make_task(const TrainerOptions& options, reprise::Bytes& held) {
   const Charge charge(held);
   return models::make(options.model, options.config, options.batch, options.seed, options.size);
-}
-
-std::unique_ptr<torch::optim::Optimizer> make_optimizer(OptimizerKind kind, const torch::nn::Module& module) {
-  if (kind == OptimizerKind::adam) return std::make_unique<torch::optim::Adam>(module.parameters(), torch::optim::AdamOptions(1e-3));
-  return std::make_unique<torch::optim::SGD>(module.parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
 }
 
 void copy_state(const at::Generator& from, at::Generator to) { to.set_state(from.get_state()); }

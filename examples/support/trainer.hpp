@@ -32,7 +32,6 @@ namespace examples {
 using CompiledStep = reprise::TrainStep<std::function<torch::Tensor(const std::vector<torch::Tensor>&)>>;
 
 enum class Mode { eager, replay };
-enum class OptimizerKind { sgd, adam };
 
 struct TrainerOptions {
   std::string model{};
@@ -40,7 +39,7 @@ struct TrainerOptions {
   std::int64_t batch = 0;  ///< 0: the configuration's own
   std::int64_t size = 0;   ///< sequence length or image side; 0: the configuration's own
   std::uint64_t seed = 1;
-  OptimizerKind optimizer = OptimizerKind::sgd;
+  std::string optimizer = "sgd";  ///< or "adam"
 };
 
 /// What one step was like. Bytes are those of all tensors that a process with this copy alone would hold.
