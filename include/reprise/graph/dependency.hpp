@@ -107,11 +107,10 @@ template <class G>
 
 /// What must run to have a value again.
 struct RecomputeCone {
-  std::vector<NodeId> nodes{};     ///< in the graph's own order, the value's producer last
-  std::vector<ValueId> sources{};  ///< values that they read and that are there
-  std::vector<ValueId>
-      lost{};  ///< values that they need and that nothing can make: they were there from the start, and one of the nodes destroys them
-  std::vector<NodeId> only_once{}; ///< those of the nodes that may not run again
+  std::vector<NodeId> nodes{};      ///< in the graph's own order, the value's producer last
+  std::vector<ValueId> sources{};   ///< values that they read and that are there
+  std::vector<ValueId> lost{};      ///< values that they need and that nothing makes: one of them destroys what the step began with
+  std::vector<NodeId> only_once{};  ///< those of the nodes that may not run again
 
   [[nodiscard]] bool possible() const { return lost.empty() && only_once.empty(); }
 };

@@ -294,6 +294,8 @@ class JsonRecordReader {
 
 template <class Visitor>
 void read_json_records(std::string_view text, Visitor& visitor, std::size_t max_depth = max_json_depth) {
+  // Said here, since versions of nlohmann_json say different things.
+  if (text.empty()) throw Error(Errc::bad_format, place_in_text(text, 0) + ": the document is empty");
   JsonRecordReader<Visitor> reader{text, visitor, max_depth};
   nlohmann::json::sax_parse(text.begin(), text.end(), &reader);
 }
