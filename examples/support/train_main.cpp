@@ -6,7 +6,6 @@
 #include <fstream>
 #include <iostream>
 #include <optional>
-#include <ranges>
 #include <span>
 
 #include <nlohmann/json.hpp>
@@ -36,8 +35,10 @@ struct Summary {
   [[nodiscard]] std::span<const StepRecord> steady() const { return std::span(steps).subspan(steps.size() > 1 ? 1 : 0); }
   /// The step with the highest peak, the last of them if there are several.
   [[nodiscard]] const StepRecord& highest() const {
-    const auto backwards = steady() | std::views::reverse;
-    return *std::ranges::max_element(backwards, {}, &StepRecord::peak);
+    const StepRecord* found = &steady().front();
+    for (const StepRecord& step : steady())
+      if (step.peak >= found->peak) found = &step;
+    return *found;
   }
   [[nodiscard]] reprise::Bytes optimizer_peak() const { return std::ranges::max(steady(), {}, &StepRecord::optimizer_peak).optimizer_peak; }
   /// The median.
