@@ -8,6 +8,10 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
     -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion
     $<$<BOOL:${REPRISE_WARNINGS_AS_ERRORS}>:-Werror>)
 endif()
+# GCC 12 warns about "text" + std::string itself (its bug 105651, mended in 13).
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 12 AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  target_compile_options(reprise_warnings INTERFACE -Wno-restrict)
+endif()
 set(CMAKE_CXX_EXTENSIONS OFF)
 
 # torch/torch.h costs 20 to 35 seconds a file: it is compiled once, for all programs that use LibTorch.
