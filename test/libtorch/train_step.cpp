@@ -304,6 +304,66 @@ TEST_CASE("two arguments over one storage are another step than two arguments") 
   CHECK(step.counters().captures == 2);
 }
 
+TEST_CASE("batches may be slices of one large tensor, each elsewhere in it") {
+  auto p = torch::ones({4}).requires_grad_();
+  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x, const Tensor& y) {
+                   auto flat = x.view({-1});
+                   return (p * x).sum() - (p * y).sum() * 2 + flat.narrow(0, 0, 2).sum() * p.sum();
+                 }};
+  const auto all = torch::arange(64, torch::kFloat).view({16, 4});
+  for (std::int64_t i = 0; i < 5; ++i) {
+    p.mutable_grad() = Tensor();
+    const auto x = all.narrow(0, 2 * i, 2), y = all.narrow(0, 2 * i + 4, 2);  // the same storage, the same distance
+    const Tensor expected = (x.sum() - y.sum() * 2 + x.flatten().narrow(0, 0, 2).sum() * 4);
+    CHECK(step(x, y).item<float>() == expected.item<float>());
+    CHECK(same_bits(p.grad(), x.sum(0) - 2 * y.sum(0) + x.flatten().narrow(0, 0, 2).sum()));
+  }
+  CHECK(step.counters().replays == 4);
+}
+
+TEST_CASE("a generator of the user's own: eagerly, with a notice") {
+  Watched watched;
+  auto p = torch::ones({8}).requires_grad_();
+  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) {
+                   auto mine = at::detail::createCPUGenerator(42);  // the same numbers in every step
+                   return (p * x * torch::rand({8}, mine)).sum();
+                 }, watched.options()};
+  std::vector<float> losses;
+  for (int i = 0; i < 3; ++i) {
+    p.mutable_grad() = Tensor();
+    losses.push_back(step(torch::ones({8})).item<float>());
+  }
+  CHECK(losses[1] == losses[0]);
+  CHECK(losses[2] == losses[0]);
+  CHECK(step.counters().eager_runs == 2);
+  CHECK(watched.notices.find("generator of the user's own") != std::string::npos);
+}
+
+TEST_CASE("a workspace that differs from the one known is counted, and the prediction follows") {
+  torch::manual_seed(1);
+  torch::nn::Conv2d conv(torch::nn::Conv2dOptions(3, 4, 3));
+  const auto x = torch::randn({2, 3, 16, 16});
+  auto captured = capture(conv, [&](const Tensor& in) { return conv->forward(in).sum(); }, x);
+  captured.graph().set_workspace(NodeId{0}, Bytes{1 << 20});  // as if another kernel had been chosen
+  LibTorchProgram program(captured, own_order(captured.graph()));
+  const Bytes wrong = program.peak_above_base();
+  conv->zero_grad();
+  const ModelTensors model = tensors_of(conv);
+  const std::vector<Tensor> inputs{x};
+  const auto run = [&] {
+    const Bytes base = cpu_memory().live();
+    cpu_memory().reset_peak();
+    const RunOutcome outcome = program.run({model.parameters, model.buffers, inputs, model.parameters});
+    CHECK(outcome.completed);
+    return std::pair{outcome.workspace_changes, cpu_memory().peak() - base};
+  };
+  const auto [changes, peak] = run();
+  CHECK(changes == 1);
+  CHECK(peak == program.peak_above_base());
+  CHECK(peak < wrong);
+  CHECK(run().first == 0);
+}
+
 TEST_CASE("an exception in the loss function passes through, and the next step works") {
   torch::nn::Linear model(3, 3);
   bool fail = true;

@@ -336,7 +336,14 @@ class LibTorchProgram {
     const at::Tensor& source = slots_[instruction.fills.front().slot];
     const Store& store = instruction.stores.front();
     Geometry geometry = recording().values[instruction.call->results.front().value.index].geometry;
+    const Geometry& recorded = recording().values[instruction.call->reads.front().value.index].geometry;
+    geometry.offset += moved_by(source, recorded) / static_cast<std::int64_t>(c10::elementSize(geometry.dtype));
     slots_[store.slot] = tensor_over(source.storage(), geometry, source);
+  }
+
+  // An argument may lie elsewhere in its storage than when it was recorded (one batch after the other of one large tensor); in bytes.
+  static std::int64_t moved_by(const at::Tensor& now, const Geometry& recorded) {
+    return (now.storage_offset() - recorded.offset) * static_cast<std::int64_t>(now.element_size());
   }
 
   void write_constant(const Instruction& instruction) {

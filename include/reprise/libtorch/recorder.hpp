@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -246,6 +247,9 @@ class Recorder {
     }
     if (argument.isStorage() || argument.isObject() || argument.isPyObject() || argument.isFuture())
       refuse(call.facts->name + " (node " + std::to_string(recording_.calls.size()) + ") takes an argument that cannot be kept for another run");
+    if (argument.isGenerator() && argument.toGenerator().defined() && argument.toGenerator() != at::detail::getDefaultCPUGenerator())
+      refuse(call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
+             ") draws from a generator of the user's own, whose state at the next step cannot be known");
     call.args.push_back(argument);
   }
 

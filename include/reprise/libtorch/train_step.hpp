@@ -66,6 +66,8 @@ class TrainStep {
   TrainStep(Model model, LossFn loss_fn, TrainStepOptions options = {}) : loss_fn_(std::move(loss_fn)), options_(std::move(options)) {
     list_tensors_ = [model] { return tensors_of(model); };
     if constexpr (ModuleLike<Model>) list_training_ = training_flags(model);
+    if (!memory_is_counted())
+      notice("another library has put its allocator in the place of Reprise's: results stay right, but no memory is counted");
   }
 
   /// One step: forward and backward. Returns the loss, or what the loss function returns where that is more.
