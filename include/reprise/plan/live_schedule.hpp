@@ -414,7 +414,7 @@ class LiveSchedule {
     for (double crowded = 0.35; width < slots_; width *= 2, crowded *= 0.96) {
       const std::uint32_t low = around / width * width;
       std::uint32_t count = 0;
-      for (std::uint32_t p = low; p < low + width; ++p) count += at_slot_[p] != none ? 1 : 0;
+      for (std::uint32_t p = low; p < low + width; ++p) count += at_slot_[p] != none ? 1u : 0u;
       if (count <= static_cast<std::uint32_t>(crowded * width)) return spread(std::max(low, 1u), std::min(low + width, slots_ - 1));
     }
     spread();

@@ -139,6 +139,8 @@ class RecomputeSearch {
   [[nodiscard]] const LiveSchedule& live() const { return s_.live(); }
   [[nodiscard]] bool fits() const { return live().peak().count <= rules_.budget; }
   void set_budget(std::int64_t budget) { rules_.budget = budget; }
+  /// How far a candidate's score may be off at random: 0.25 for a quarter up or down.
+  void set_noise(double noise) { noise_ = noise; }
   [[nodiscard]] std::uint64_t work() const { return work_ + 4 * s_.edits(); }
   void commit() { s_.commit(); }
 
@@ -271,7 +273,7 @@ class RecomputeSearch {
     if (!find_cone(i, p)) return;
     const double bytes = static_cast<double>(std::min(cone_.gain, excess));
     const double covered = static_cast<double>(std::min(high, cone_.at) - std::max(low, cone_.idle_from) + 1) / static_cast<double>(high - low + 1);
-    const double noise = noisy_ ? 0.5 + random_.uniform() : 1;
+    const double noise = 1 + noise_ * (2 * random_.uniform() - 1);
     candidates_.push_back({i, none, bytes * covered * noise / static_cast<double>(cone_.ticks + free_ticks_)});
   }
 
@@ -498,10 +500,10 @@ class RecomputeSearch {
   }
 
   bool repair(std::int64_t most_ticks) {
-    noisy_ = true;
+    noise_ = 0.5;
     bool ok = true;
     for (int steps = 0; ok && !fits(); ++steps) ok = steps < 40 && lower_peak(24) && live().ticks() <= most_ticks;
-    noisy_ = false;
+    noise_ = 0;
     return ok;
   }
 
@@ -518,7 +520,7 @@ class RecomputeSearch {
   std::int64_t free_ticks_ = 1;
   std::size_t most_cone_ = 2000;
   double extend_ratio_ = 8;
-  bool noisy_ = false;
+  double noise_ = 0;
 };
 
 }  // namespace reprise

@@ -1,0 +1,14 @@
+#pragma once
+// What was measured: the graph's own times. The cost model to copy for one's own.
+
+#include <reprise/concepts.hpp>
+
+namespace reprise {
+
+struct MeasuredCost {
+  [[nodiscard]] Microseconds time(const StepGraph& graph, NodeId n) const { return graph.node(n).time; }
+};
+
+static_assert(CostModel<MeasuredCost>);
+
+}  // namespace reprise

@@ -1,0 +1,125 @@
+#pragma once
+// A budget in, a Plan out: a schedule with its exact peak and time, and how far from the best it can be at most.
+//
+//   Plan plan = Planner{}.plan(graph, {.budget = 4_GiB});                 // MeasuredCost, Anneal
+//   Plan plan = Planner<ByteCost, MinCut>{}.plan(graph, {.budget = 4_GiB});
+//
+//   plan.peak, plan.time, plan.overhead()                                  // exact, by the simulator
+//   plan.floor                                                             // no schedule's peak is below this
+//
+// The strategy proposes, the simulator judges: what comes back is valid whatever the strategy did. A budget above the baseline's
+// peak gives the graph's own order at once. Where nothing fits, the best found comes back with within_budget() false;
+// plan_or_throw() makes an error of that, with the single-node bound and the smallest peak found.
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include <reprise/concepts.hpp>
+#include <reprise/plan/cost_models/measured_cost.hpp>
+#include <reprise/plan/simulate.hpp>
+#include <reprise/plan/strategies/anneal.hpp>
+
+namespace reprise {
+
+struct Plan {
+  Schedule schedule{};
+  Bytes budget{};
+  Bytes peak{};
+  Microseconds time{};
+  Bytes baseline_peak{};
+  Microseconds baseline_time{};
+  Bytes floor{};               ///< no schedule's peak is below this
+  Microseconds least_extra{};  ///< no schedule inside the budget pays less extra time than this
+  bool optimal = false;        ///< proven to be the fastest inside the budget
+  std::string strategy{};
+  std::uint64_t seed = 0;
+  double seconds = 0;
+
+  [[nodiscard]] bool within_budget() const { return peak <= budget; }
+  /// Extra time as a share of the baseline: 0.07 for 7 % more.
+  [[nodiscard]] double overhead() const {
+    return baseline_time.count > 0 ? (time.count - baseline_time.count) / baseline_time.count : 0;
+  }
+};
+
+/// What the extra time is at least: where the own order does not fit and the order is kept, some storage that is idle at the
+/// peak has to be made again, so the cheapest of their makers runs twice.
+[[nodiscard]] inline Microseconds least_extra_time(const StepGraph& graph, const PlanRequest& request, const Simulation& baseline) {
+  if (baseline.peak <= request.budget || !request.keep_order) return {};
+  const Resolution r = resolve(graph, own_order(graph));
+  double least = -1;
+  for (const StorageInstance& s : r.storages) {
+    if (s.persistent || s.made_by == no_index || s.first >= baseline.peak_step || s.last <= baseline.peak_step) continue;
+    const Node& maker = graph.node(NodeId{s.made_by});
+    if (s.bytes > Bytes{0} && maker.recomputable && (least < 0 || maker.time.count < least)) least = maker.time.count;
+  }
+  return {std::max(least, 0.0)};
+}
+
+template <class Cost = MeasuredCost, class Policy = Anneal>
+class Planner {
+  static_assert(CostModel<Cost>, "Planner's first argument must model CostModel: Microseconds time(const StepGraph&, NodeId) const");
+  static_assert(Strategy<Policy>, "Planner's second argument must model Strategy: name() const and schedule(const StepGraph&, const PlanRequest&) const");
+
+ public:
+  Planner() = default;
+  explicit Planner(Policy strategy, Cost cost = {}) : strategy_(std::move(strategy)), cost_(std::move(cost)) {}
+
+  /// Throws Errc::bad_argument for a budget that no memory has, Errc::bad_graph for a graph that cannot be run.
+  [[nodiscard]] Plan plan(const StepGraph& measured, PlanRequest request) const {
+    if (request.budget <= Bytes{0}) throw Error(Errc::bad_argument, "budget: " + std::to_string(request.budget.count) + " bytes; must be greater than zero");
+    const auto begin = std::chrono::steady_clock::now();
+    const StepGraph graph = priced(measured);
+    const Simulation baseline = simulate(graph, own_order(graph));
+    if (!baseline.valid) throw Error(Errc::bad_graph, "nodes: the graph's own order cannot be run: " + baseline.violation->message);
+    Plan plan;
+    plan.schedule = own_order(graph);
+    plan.budget = request.budget;
+    plan.baseline_peak = plan.peak = baseline.peak;
+    plan.baseline_time = plan.time = baseline.time;
+    plan.floor = floor_bytes(graph);
+    plan.strategy = strategy_.name();
+    plan.seed = request.seed;
+    plan.optimal = baseline.peak <= request.budget;
+    if (baseline.peak > request.budget) propose(graph, request, plan);
+    plan.least_extra = least_extra_time(graph, request, baseline);
+    plan.optimal = plan.optimal || (plan.within_budget() && plan.time <= baseline.time + plan.least_extra);
+    plan.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return plan;
+  }
+
+  /// As plan(); throws Errc::budget_unreachable where nothing inside the budget was found.
+  [[nodiscard]] Plan plan_or_throw(const StepGraph& graph, PlanRequest request) const {
+    Plan plan = this->plan(graph, std::move(request));
+    if (!plan.within_budget()) throw Error(Errc::budget_unreachable, unreachable_message(plan));
+    return plan;
+  }
+
+  [[nodiscard]] static std::string unreachable_message(const Plan& plan) {
+    return "budget: no schedule within " + std::to_string(plan.budget.count) + " bytes was found; no schedule at all is below " +
+           std::to_string(plan.floor.count) + " (outputs or largest single node), the smallest peak found is " + std::to_string(plan.peak.count);
+  }
+
+ private:
+  [[nodiscard]] StepGraph priced(const StepGraph& measured) const {
+    StepGraph graph = measured;
+    for (std::size_t i = 0; i < graph.node_count(); ++i) graph.set_time(NodeId{i}, cost_.time(measured, NodeId{i}));
+    return graph;
+  }
+
+  // A proposal is taken only where it is valid, keeps the order if asked to, and is no worse than what there is.
+  void propose(const StepGraph& graph, const PlanRequest& request, Plan& plan) const {
+    Schedule schedule = strategy_.schedule(graph, request);
+    const Simulation s = simulate(graph, schedule);
+    if (!s.valid || (request.keep_order && !keeps_order(graph, schedule)) || s.peak > plan.peak) return;
+    plan.schedule = std::move(schedule);
+    plan.peak = s.peak;
+    plan.time = s.time;
+  }
+
+  Policy strategy_{};
+  Cost cost_{};
+};
+
+}  // namespace reprise

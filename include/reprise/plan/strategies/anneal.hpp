@@ -1,0 +1,143 @@
+#pragma once
+// The default strategy: from several starts to a schedule that fits, then annealing over whole schedules. See recompute_search.hpp
+// for the moves. Small graphs are solved exactly (exhaustive.hpp) where that takes little.
+//
+// It falls short where the least feasible peak needs an order that no sequence of single drops leads to; graphs of that kind
+// are small in practice, and then the exact search finds them.
+//
+// The work is bounded by the number of nodes, not by the clock: about a second for a thousand nodes, five for ten thousand.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include <reprise/concepts.hpp>
+#include <reprise/plan/recompute_search.hpp>
+#include <reprise/plan/simulate.hpp>
+#include <reprise/plan/strategies/exhaustive.hpp>
+
+namespace reprise {
+
+class Anneal {
+ public:
+  struct Options {
+    std::size_t exact_states = 60'000;  ///< what the exact search may look at; 0 to go without it
+    double heat = 0.002;                ///< first temperature, as a share of the schedule's time
+    std::vector<Schedule> starts{};     ///< schedules of other strategies to start from as well
+  };
+
+  Anneal() = default;
+  explicit Anneal(Options options) : options_(std::move(options)) {}
+
+  [[nodiscard]] std::string_view name() const { return "anneal"; }
+
+  [[nodiscard]] Schedule schedule(const StepGraph& graph, const PlanRequest& request) const {
+    if (graph.node_count() <= 20 && options_.exact_states > 0) {
+      const auto exact = Exhaustive{options_.exact_states}.search(graph, request);
+      if (exact.verdict == Exhaustive::Verdict::optimal) return exact.schedule;
+    }
+    return Run{graph, request, options_}.best();
+  }
+
+  /// How much work the search does by default: what fits the times promised for this many nodes.
+  [[nodiscard]] static std::uint64_t default_work(std::size_t nodes) {
+    const double n = static_cast<double>(std::max<std::size_t>(nodes, 1));
+    return static_cast<std::uint64_t>(n <= 1000 ? 1.5e6 + 4.5e3 * n : 6e6 * std::pow(n / 1000, 0.6));
+  }
+
+ private:
+  class Run {
+   public:
+    Run(const StepGraph& graph, const PlanRequest& request, const Options& options)
+        : graph_(graph), request_(request), options_(options), facts_(graph), stop_(request) {
+      rules_.budget = request.budget.count;
+      rules_.keep_order = request.keep_order;
+      rules_.stop = [this] { return stop_(); };
+      if (!request.keep.empty()) {
+        rules_.keep.assign(graph.node_count(), false);
+        for (NodeId n : request.keep) rules_.keep[n.index] = true;
+      }
+      work_ = static_cast<std::uint64_t>(static_cast<double>(default_work(graph.node_count())) * request.effort);
+    }
+
+    // A few starts, each improved for a while; the best of them for the rest.
+    Schedule best() {
+      const int starts = graph_.node_count() <= 5000 ? 4 : 1;
+      const std::uint64_t each = work_ / (2 * static_cast<std::uint64_t>(starts));
+      for (int k = 0; k < starts; ++k) {
+        from(own_order(graph_), static_cast<std::uint64_t>(k), each);
+        report(0.5 * (k + 1) / starts);
+        if (stop_()) break;
+      }
+      for (const Schedule& start : options_.starts) from(start, 17, each / 2);
+      if (found_ && !stop_()) {
+        RecomputeSearch search{facts_, best_, rules_, request_.seed * 977 + 5};
+        search.improve(search.work() + work_ / 2, options_.heat / 2);
+        take(search);
+      }
+      report(1);
+      pin();
+      return best_;
+    }
+
+   private:
+    void from(const Schedule& start, std::uint64_t k, std::uint64_t work) {
+      RecomputeSearch search{facts_, start, rules_, request_.seed * 1000 + k};
+      search.set_noise(k == 0 ? 0 : 0.25 * static_cast<double>(k));
+      const bool fits = search.reach_budget(search.work() + 20 * work_);
+      search.set_noise(0);
+      if (fits) search.improve(search.work() + work, options_.heat);
+      take(search);
+    }
+
+    void take(const RecomputeSearch& search) {
+      if (!search.live().valid()) return;
+      const bool fits = search.fits();
+      const std::int64_t peak = search.live().peak().count, ticks = search.live().ticks();
+      const bool better = best_.empty() || (fits != found_ ? fits : fits ? ticks < ticks_ : peak < peak_);
+      if (!better) return;
+      best_ = search.live().schedule();
+      found_ = fits;
+      peak_ = peak;
+      ticks_ = ticks;
+    }
+
+    void report(double share) const {
+      if (request_.progress) request_.progress({"anneal", share, {peak_}, {static_cast<double>(ticks_) / facts_.ticks_per_us()}});
+    }
+
+    // Nodes that the user wants recomputed run again before their results' last use, where that fits.
+    void pin() {
+      for (NodeId n : request_.recompute) {
+        LiveSchedule live{facts_, best_};
+        if (live.occurrences(n.index).size() > 1 || !graph_.node(n).recomputable) continue;
+        std::uint32_t last = LiveSchedule::none;
+        for (std::size_t k = 0; k < facts_.outputs(n.index).size(); ++k) {
+          const std::uint32_t read = live.last_read(live.made_by(live.occurrences(n.index).front(), k));
+          if (read != LiveSchedule::none && (last == LiveSchedule::none || read > last)) last = read;
+        }
+        if (last == LiveSchedule::none) continue;
+        live.insert(n, live.at(last));
+        if (live.valid() && live.peak() <= request_.budget) best_ = live.schedule();
+      }
+    }
+
+    const StepGraph& graph_;
+    const PlanRequest& request_;
+    const Options& options_;
+    ScheduleFacts facts_;
+    StopSignal stop_;
+    SearchRules rules_;
+    std::uint64_t work_ = 0;
+    Schedule best_;
+    bool found_ = false;
+    std::int64_t peak_ = 0, ticks_ = 0;
+  };
+
+  Options options_{};
+};
+
+static_assert(Strategy<Anneal>);
+
+}  // namespace reprise

@@ -1,0 +1,222 @@
+#pragma once
+// μ-TWO's scheduler (Purandare et al., MLSys 2023), Algorithms B to G: recompute what frees most bytes per microsecond, or swap
+// what is inactive longest, until its own simulator says that the peak fits.
+//
+//   candidate   bytes   inactive    recompute   ratio
+//   h1          8 MB    900 us      40 us       0.2 MB/us
+//   h2          8 MB    100 us      10 us       0.8 MB/us     recomputed first; h1, if it is h2's source, gets dearer by 10 us
+//
+// Its simulator (G) takes a dropped activation's bytes off between its last forward and its first backward use, and nothing else.
+// Blind spots: workspaces, the memory of the recomputation itself, sources that are kept longer for it, in-place chains. `Report`
+// gives both peaks; `MuTwoExact` is the repaired variant: exact simulator, candidates only from what is live at the peak.
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include <reprise/concepts.hpp>
+#include <reprise/plan/lazy_recompute.hpp>
+#include <reprise/plan/recompute_search.hpp>
+
+namespace reprise {
+
+struct MuTwoOptions {
+  bool swap = false;                   ///< offer swapping as well; schedules stay recompute-only, decisions tell
+  double gigabytes_per_second = 12;    ///< of the link to host memory, in each direction
+};
+
+enum class Decision : std::uint8_t { keep, recompute, offload };
+
+struct MuTwoReport {
+  struct Choice {
+    StorageId storage{};
+    Decision decision = Decision::keep;
+    Microseconds inactive{};
+    Microseconds cost{};  ///< of recomputing, or of the part of the transfer that nothing hides
+  };
+  std::vector<Choice> choices{};   ///< in the order in which they were made
+  Bytes published_peak{};          ///< what Algorithm G believes
+  Bytes exact_peak{};              ///< of the recompute-only schedule, by the rule
+  Schedule schedule{};
+};
+
+class MuTwo {
+ public:
+  explicit MuTwo(MuTwoOptions options = {}) : options_(options) {}
+
+  [[nodiscard]] std::string_view name() const { return "mu-two"; }
+  [[nodiscard]] Schedule schedule(const StepGraph& graph, const PlanRequest& request) const { return report(graph, request).schedule; }
+
+  [[nodiscard]] MuTwoReport report(const StepGraph& graph, const PlanRequest& request) const {
+    const ScheduleFacts facts{graph};
+    return Run{facts, request, options_}.run();
+  }
+
+ private:
+  struct Candidate {
+    std::uint32_t storage = 0;
+    std::uint32_t last_forward = 0, first_backward = 0;
+    std::int64_t bytes = 0;
+    double inactive = 0;
+    double recompute = 0;               // time from its sources
+    std::uint32_t repeats = 1;          // how many recomputations start from it, itself included
+    std::set<std::uint32_t> sources{};  // storages that are recomputed from
+    bool possible = true;
+  };
+
+  class Run {
+   public:
+    Run(const ScheduleFacts& facts, const PlanRequest& request, const MuTwoOptions& options)
+        : facts_(facts), graph_(facts.graph()), request_(request), options_(options), backward_(backward_start(graph_)) {
+      live_ = simulate(graph_, own_order(graph_)).live_during;
+      elapsed_.push_back(0);
+      for (const Node& n : graph_.nodes()) elapsed_.push_back(elapsed_.back() + n.time.count);
+      collect();
+    }
+
+    MuTwoReport run() {
+      MuTwoReport report;
+      std::vector<bool> dropped(graph_.storage_count(), false);
+      while (peak() > request_.budget && !open_.empty()) {
+        const auto by_ratio = std::max_element(open_.begin(), open_.end(), [&](auto a, auto b) { return ratio(a) < ratio(b); });
+        const auto by_inactive = std::max_element(open_.begin(), open_.end(), [&](auto a, auto b) { return all_[a].inactive < all_[b].inactive; });
+        const double swap_cost = options_.swap ? swap_overhead(all_[*by_inactive]) : 0;
+        const bool swap = options_.swap && (!all_[*by_ratio].possible || swap_cost < total(all_[*by_ratio]));
+        const auto chosen = swap ? by_inactive : by_ratio;
+        const std::uint32_t c = *chosen;
+        if (!swap && !all_[c].possible) break;
+        open_.erase(chosen);
+        take_off(all_[c]);
+        const StorageId storage{all_[c].storage};
+        report.choices.push_back({storage, swap ? Decision::offload : Decision::recompute, {all_[c].inactive}, {swap ? swap_cost : total(all_[c])}});
+        if (swap) continue;
+        dropped[all_[c].storage] = true;
+        settle(c);
+      }
+      report.published_peak = peak();
+      report.schedule = drop_for_backward(facts_, backward_, dropped);
+      report.exact_peak = simulate(graph_, report.schedule).peak;
+      return report;
+    }
+
+   private:
+    // Activations: made in the forward pass, used in both. Sources are other candidates; all else on the way runs again as well.
+    void collect() {
+      index_.assign(graph_.storage_count(), ScheduleFacts::none);
+      std::vector<Candidate> found(graph_.storage_count());
+      for (std::uint32_t n = 0; n < graph_.node_count(); ++n)
+        for (auto list : {graph_.inputs(NodeId{n}), graph_.outputs(NodeId{n})})
+          for (ValueId v : list) {
+            Candidate& c = found[graph_.value(v).storage.index];
+            if (n < backward_) c.last_forward = n;
+            else if (c.first_backward == 0) c.first_backward = n;
+          }
+      for (std::uint32_t s = 0; s < found.size(); ++s) {
+        const Storage& storage = graph_.storages()[s];
+        const Value& owner = graph_.value(storage.owner);
+        if (storage.persistent || owner.initial || storage.bytes.count == 0 || !owner.producer.valid()) continue;
+        if (owner.producer.index >= backward_ || found[s].first_backward == 0) continue;
+        Candidate c = found[s];
+        c.storage = s;
+        c.bytes = storage.bytes.count;
+        c.inactive = elapsed_[c.first_backward] - elapsed_[c.last_forward + 1];
+        index_[s] = static_cast<std::uint32_t>(all_.size());
+        open_.push_back(index_[s]);
+        all_.push_back(std::move(c));
+      }
+      for (Candidate& c : all_) find_sources(c);
+    }
+
+    void find_sources(Candidate& c) {
+      std::vector<std::uint32_t> stack;
+      std::set<std::uint32_t> seen;
+      for (std::uint32_t v = 0; v < graph_.value_count(); ++v)
+        if (graph_.values()[v].storage.index == c.storage && graph_.values()[v].producer.valid() && graph_.values()[v].producer.index < backward_)
+          stack.push_back(graph_.values()[v].producer.index);
+      while (!stack.empty()) {
+        const std::uint32_t n = stack.back();
+        stack.pop_back();
+        if (!seen.insert(n).second) continue;
+        if (!graph_.nodes()[n].recomputable) c.possible = false;
+        c.recompute += graph_.nodes()[n].time.count;
+        for (std::uint32_t v : facts_.reads(n)) {
+          const Value& value = graph_.values()[v];
+          const std::uint32_t s = value.storage.index;
+          if (s == c.storage || value.persistent || value.initial || !value.producer.valid()) continue;
+          if (index_[s] != ScheduleFacts::none) c.sources.insert(s);
+          else stack.push_back(value.producer.index);
+        }
+      }
+      for (NodeId n : request_.keep)
+        if (seen.count(n.index) != 0) c.possible = false;
+    }
+
+    [[nodiscard]] static double total(const Candidate& c) { return c.recompute * c.repeats; }
+    [[nodiscard]] double ratio(std::uint32_t i) const {
+      return all_[i].possible ? static_cast<double>(all_[i].bytes) / (total(all_[i]) + 1e-3) : -1;
+    }
+
+    // C: what of the transfers out and in is longer than the time in which nobody asks.
+    [[nodiscard]] double swap_overhead(const Candidate& c) const {
+      return std::max(0.0, 2 * static_cast<double>(c.bytes) / (options_.gigabytes_per_second * 1e3) - c.inactive);
+    }
+
+    // E and F: whoever starts from a dropped activation now starts from its sources, and pays for it.
+    void settle(std::uint32_t chosen) {
+      const Candidate& c = all_[chosen];
+      std::uint32_t users = 0;
+      for (Candidate& other : all_) {
+        if (other.sources.erase(c.storage) == 0) continue;
+        other.sources.insert(c.sources.begin(), c.sources.end());
+        other.recompute += c.recompute;
+        other.possible = other.possible && c.possible;
+        ++users;
+      }
+      for (std::uint32_t s : c.sources) all_[index_[s]].repeats += std::max(1u, users);
+    }
+
+    // G, as published: a step function with the inactive bytes taken off.
+    void take_off(const Candidate& c) {
+      for (std::uint32_t i = c.last_forward + 1; i < c.first_backward; ++i) live_[i] -= Bytes{c.bytes};
+    }
+    [[nodiscard]] Bytes peak() const { return live_.empty() ? Bytes{} : *std::max_element(live_.begin(), live_.end()); }
+
+    const ScheduleFacts& facts_;
+    const StepGraph& graph_;
+    const PlanRequest& request_;
+    const MuTwoOptions& options_;
+    std::uint32_t backward_;
+    std::vector<Bytes> live_;
+    std::vector<double> elapsed_;
+    std::vector<Candidate> all_;
+    std::vector<std::uint32_t> index_, open_;
+  };
+
+  MuTwoOptions options_;
+};
+
+/// The repaired variant: the exact simulator decides when to stop, and only what is live at its peak is a candidate.
+class MuTwoExact {
+ public:
+  [[nodiscard]] std::string_view name() const { return "mu-two-exact"; }
+  [[nodiscard]] Schedule schedule(const StepGraph& graph, const PlanRequest& request) const {
+    const ScheduleFacts facts{graph};
+    const StopSignal stop{request};
+    SearchRules rules;
+    rules.budget = request.budget.count;
+    rules.keep_order = true;
+    rules.stop = [&stop] { return stop(); };
+    if (!request.keep.empty()) {
+      rules.keep.assign(graph.node_count(), false);
+      for (NodeId n : request.keep) rules.keep[n.index] = true;
+    }
+    RecomputeSearch search{facts, own_order(graph), rules, request.seed};
+    search.reach_budget(200'000'000);
+    return search.live().schedule();
+  }
+};
+
+static_assert(Strategy<MuTwo> && Strategy<MuTwoExact>);
+
+}  // namespace reprise
