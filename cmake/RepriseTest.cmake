@@ -88,15 +88,15 @@ function(reprise_add_tree_test)
 endfunction()
 
 # A project that uses Reprise as strangers do: from its source folder, and installed.
-function(reprise_add_consumer_tests)
-  foreach(way IN ITEMS add_subdirectory find_package)
-    add_test(NAME "consumer: ${way}" COMMAND ${CMAKE_COMMAND}
-      -D "WAY=${way}" -D "SOURCE_DIR=${PROJECT_SOURCE_DIR}" -D "BUILD_DIR=${PROJECT_BINARY_DIR}"
-      -D "WORK_DIR=${CMAKE_CURRENT_BINARY_DIR}/consumer/${way}" -D "GENERATOR=${CMAKE_GENERATOR}"
-      -D "COMPILER=${CMAKE_CXX_COMPILER}" -D "FLAGS=${CMAKE_CXX_FLAGS}" -D "VERSION=${PROJECT_VERSION}"
-      -P "${CMAKE_CURRENT_SOURCE_DIR}/consumer/run.cmake")
-    set_tests_properties("consumer: ${way}" PROPERTIES LABELS build TIMEOUT 300)
-  endforeach()
+function(reprise_add_consumer_test way side)
+  set(name "consumer: ${side}, ${way}")
+  list(JOIN CMAKE_PREFIX_PATH "|" prefix_path)
+  add_test(NAME "${name}" COMMAND ${CMAKE_COMMAND}
+    -D "WAY=${way}" -D "SIDE=${side}" -D "SOURCE_DIR=${PROJECT_SOURCE_DIR}" -D "BUILD_DIR=${PROJECT_BINARY_DIR}"
+    -D "WORK_DIR=${CMAKE_CURRENT_BINARY_DIR}/consumer/${side}_${way}" -D "GENERATOR=${CMAKE_GENERATOR}"
+    -D "COMPILER=${CMAKE_CXX_COMPILER}" -D "FLAGS=${CMAKE_CXX_FLAGS}" -D "PREFIX_PATH=${prefix_path}" -D "VERSION=${PROJECT_VERSION}"
+    -P "${CMAKE_CURRENT_SOURCE_DIR}/consumer/run.cmake")
+  set_tests_properties("${name}" PROPERTIES LABELS "build;${side}" TIMEOUT 600)
 endfunction()
 
 # A test that is in no list tests nothing.
