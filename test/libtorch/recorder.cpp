@@ -210,8 +210,8 @@ TEST_CASE("storages can be emptied under autograd and refilled from a recomputat
     std::size_t emptied = 0, refilled = 0;
     std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> relus;
 
-    void before(const c10::OperatorHandle&, const torch::jit::Stack& stack) override {
-      for (const c10::IValue& value : stack) {
+    void before(const c10::OperatorHandle&, c10::ArrayRef<c10::IValue> arguments) override {
+      for (const c10::IValue& value : arguments) {
         if (!value.isTensor() || !value.toTensor().defined()) continue;
         const StorageIndex s = recorder->storages().find(value.toTensor().storage().unsafeGetStorageImpl());
         const auto it = std::ranges::find(dropped, s, [](const auto& item) { return item.first; });
@@ -221,7 +221,7 @@ TEST_CASE("storages can be emptied under autograd and refilled from a recomputat
         ++refilled;
       }
     }
-    void after(const c10::OperatorHandle& op, NodeId) override {
+    void after(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue>, NodeId) override {
       if (op.schema().name() != "aten::relu") return;
       const auto s = static_cast<StorageIndex>(recorder->storages().size() - 1);
       dropped.emplace_back(s, recorder->storages().empty(s));

@@ -8,7 +8,9 @@
 // The step is a valid one: the loss and the gradients may be used. With an optimizer in the options its step is recorded as well,
 // for analysis (that is where optimizer_state comes from); such a capture is not meant to be run again.
 
+#include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +21,7 @@
 #include <reprise/error.hpp>
 #include <reprise/graph/step_graph.hpp>
 #include <reprise/libtorch/graph_of.hpp>
+#include <reprise/libtorch/memory_limit.hpp>
 #include <reprise/libtorch/model_tensors.hpp>
 #include <reprise/libtorch/recorder.hpp>
 #include <reprise/libtorch/recording.hpp>
@@ -40,6 +43,8 @@ struct CaptureOptions {
   std::string name = "step";
   CapturedOptimizer optimizer{};
   RecorderHooks* hooks = nullptr;
+  Bytes memory_limit{};                  ///< what the allocator may hold meanwhile; 0 for no limit. What does not fit is moved out
+  std::filesystem::path spill_folder{};  ///< where to; empty for the system's folder for temporary files
 };
 
 /// One recorded step. `gradient_of[i]` is the leaf (parameter, then input) whose .grad is output `result_count + i`.
@@ -59,6 +64,9 @@ class CapturedStep {
   [[nodiscard]] std::size_t result_count() const { return result_count_; }
   [[nodiscard]] const std::vector<std::size_t>& gradient_of() const { return gradient_of_; }
 
+  /// What moving storages out and back took; nothing without a limit.
+  [[nodiscard]] const TransferStats& transfers() const { return transfers_; }
+
   /// Why the step cannot be run again from its graph; empty where it can.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
 
@@ -72,9 +80,52 @@ class CapturedStep {
   std::size_t result_count_ = 0;
   std::vector<std::size_t> gradient_of_;
   std::string refusal_;
+  TransferStats transfers_;
 };
 
 namespace detail {
+
+inline void add_tensors(std::vector<at::Tensor>& out, c10::ArrayRef<c10::IValue> values) {
+  for (const c10::IValue& value : values) {
+    if (value.isTensor()) {
+      if (value.toTensor().defined()) out.push_back(value.toTensor());
+    } else if (value.isList()) {
+      for (const c10::IValue& item : value.toListRef())
+        if (item.isTensor() && item.toTensor().defined()) out.push_back(item.toTensor());
+    }
+  }
+}
+
+/// Keeps a recorded step inside a memory limit, and passes on to the caller's own hooks.
+struct LimitHooks final : RecorderHooks {
+  MemoryLimit* limit = nullptr;
+  RecorderHooks* next = nullptr;
+
+  void before(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) override {
+    if (limit != nullptr) {
+      std::vector<at::Tensor> reads;
+      add_tensors(reads, arguments);
+      limit->begin_op(op.schema().name(), reads);
+    }
+    if (next != nullptr) next->before(op, arguments);
+  }
+  void after(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> results, NodeId node) override {
+    if (limit != nullptr) {
+      std::vector<at::Tensor> made;
+      add_tensors(made, results);
+      limit->end_op(made);
+    }
+    if (next != nullptr) next->after(op, results, node);
+  }
+};
+
+inline void include_everything(MemoryLimit& limit, const ModelTensors& model, const StepArguments& arguments, const std::vector<NamedTensor>& leaves) {
+  for (const NamedTensor& p : model.parameters) limit.include(p.tensor);
+  for (const NamedTensor& b : model.buffers) limit.include(b.tensor);
+  for (const at::Tensor& t : arguments.tensors) limit.include(t);
+  for (const NamedTensor& leaf : leaves)
+    if (leaf.tensor.is_leaf()) limit.include(leaf.tensor.grad());
+}
 
 inline void know_everything(Recorder& recorder, const ModelTensors& model, const StepArguments& arguments) {
   for (std::size_t i = 0; i < model.parameters.size(); ++i)
@@ -112,7 +163,14 @@ template <class Run>
 [[nodiscard]] CapturedStep capture_step(const ModelTensors& model, const StepArguments& arguments, Run&& run, const CaptureOptions& options) {
   const std::vector<NamedTensor> leaves = detail::leaves_of(model, arguments);
   CapturedStep step;
-  Recorder recorder(options.hooks);
+  std::optional<MemoryLimit> limit;
+  detail::LimitHooks hooks;
+  hooks.next = options.hooks;
+  if (options.memory_limit > Bytes{0}) {
+    hooks.limit = &limit.emplace(options.memory_limit, options.spill_folder);
+    detail::include_everything(*limit, model, arguments, leaves);
+  }
+  Recorder recorder(limit ? &hooks : options.hooks);
   detail::know_everything(recorder, model, arguments);
   for (std::size_t i = 0; i < leaves.size(); ++i)
     if (leaves[i].tensor.is_leaf() && leaves[i].tensor.grad().defined())
@@ -141,6 +199,10 @@ template <class Run>
     step.gradient_of_.push_back(i);
   }
   step.recording_ = recorder.finish(std::move(outputs));
+  if (limit) {
+    limit->bring_all_back();
+    step.transfers_ = limit->stats();
+  }
 
   Recording& recording = step.recording_;
   if (step.refusal_.empty()) step.refusal_ = recording.refusal;

@@ -38,15 +38,21 @@
 
 namespace reprise {
 
-/// Bytes held through one allocator: now, at most since the last reset, and at most inside a window that nests in it.
+/// Bytes held through one allocator: now, and at most since the last reset. What is moved out of memory for a while (see
+/// memory_limit.hpp) is not held, but it exists: existing() is what would be held without a limit.
 class MemoryCounter {
  public:
   [[nodiscard]] Bytes live() const { return {live_.load(std::memory_order_relaxed)}; }
+  [[nodiscard]] Bytes existing() const { return {live_.load(std::memory_order_relaxed) + out_.load(std::memory_order_relaxed)}; }
   [[nodiscard]] Bytes peak() const { return {peak_.load(std::memory_order_relaxed)}; }
-  void reset_peak() { peak_.store(live_.load(std::memory_order_relaxed), std::memory_order_relaxed); }
+  [[nodiscard]] Bytes existing_peak() const { return {existing_peak_.load(std::memory_order_relaxed)}; }
+  void reset_peak() {
+    peak_.store(live().count, std::memory_order_relaxed);
+    existing_peak_.store(existing().count, std::memory_order_relaxed);
+  }
 
-  /// A window is one op: what it held at most shows its workspace. Opening one does not touch peak().
-  void open_window() { window_.store(live_.load(std::memory_order_relaxed), std::memory_order_relaxed); }
+  /// A window is one op: what existed at most while it ran shows its workspace. Opening one does not touch peak().
+  void open_window() { window_.store(existing().count, std::memory_order_relaxed); }
   [[nodiscard]] Bytes window_peak() const { return {window_.load(std::memory_order_relaxed)}; }
 
   /// Numbers blocks in the order in which they were allocated.
@@ -54,11 +60,16 @@ class MemoryCounter {
 
   std::uint64_t add(std::int64_t bytes) {
     const std::int64_t now = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    const std::int64_t exists = now + out_.load(std::memory_order_relaxed);
     raise(peak_, now);
-    raise(window_, now);
+    raise(existing_peak_, exists);
+    raise(window_, exists);
     return serial_.fetch_add(1, std::memory_order_relaxed) + 1;
   }
   void remove(std::int64_t bytes) { live_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+  /// So many bytes are moved out (negative: are back, or have died out there).
+  void move_out(std::int64_t bytes) { out_.fetch_add(bytes, std::memory_order_relaxed); }
 
  private:
   static void raise(std::atomic<std::int64_t>& most, std::int64_t now) {
@@ -66,7 +77,7 @@ class MemoryCounter {
     while (seen < now && !most.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {}
   }
 
-  std::atomic<std::int64_t> live_{0}, peak_{0}, window_{0};
+  std::atomic<std::int64_t> live_{0}, out_{0}, peak_{0}, existing_peak_{0}, window_{0};
   std::atomic<std::uint64_t> serial_{0};
 };
 
@@ -76,10 +87,23 @@ REPRISE_ONE_PER_PROCESS inline MemoryCounter& cpu_memory() {
   return counter;
 }
 
+/// Asked before memory is taken, on the thread that takes it. May free other memory first, or throw.
+struct MemoryGate {
+  virtual ~MemoryGate() = default;
+  virtual void before_allocation(Bytes bytes) = 0;
+};
+
+/// The gate of this thread; none unless a limit is in force.
+REPRISE_ONE_PER_PROCESS inline MemoryGate*& memory_gate() {
+  thread_local MemoryGate* gate = nullptr;
+  return gate;
+}
+
 class CountingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::DeviceType::CPU)};
+    if (MemoryGate* gate = memory_gate()) gate->before_allocation({static_cast<std::int64_t>(bytes)});
     auto* base = static_cast<std::byte*>(c10::alloc_cpu(bytes + header_bytes));
     std::byte* data = base + header_bytes;
     const std::uint64_t serial = cpu_memory().add(static_cast<std::int64_t>(bytes));

@@ -46,10 +46,13 @@ struct RunOutcome {
   std::size_t workspace_changes = 0;     ///< nodes that took another workspace than known; now known
 };
 
-/// What a profiler does around each occurrence.
+/// What a profiler does around each occurrence: nothing. `tensors` gives what the op reads before it, and what it made after it;
+/// asking for them costs.
 struct NullObserver {
-  void before(std::size_t /*occurrence*/, NodeId /*node*/) {}
-  void after(std::size_t /*occurrence*/, NodeId /*node*/) {}
+  template <class Tensors>
+  void before(std::size_t /*occurrence*/, NodeId /*node*/, const Tensors& /*tensors*/) {}
+  template <class Tensors>
+  void after(std::size_t /*occurrence*/, NodeId /*node*/, const Tensors& /*tensors*/) {}
 };
 
 class LibTorchProgram {
@@ -83,15 +86,15 @@ class LibTorchProgram {
     std::vector<c10::IValue> stack;
     for (std::size_t i = 0; i < instructions_.size(); ++i) {
       const Instruction& instruction = instructions_[i];
-      observer.before(i, schedule_[i]);
+      observer.before(i, schedule_[i], [&] { return arguments_of(instruction); });
       cpu_memory().open_window();
-      const Bytes before = cpu_memory().live();
+      const Bytes before = cpu_memory().existing();
       if (!execute(instruction, stack, outcome)) {
         restore(saved);
         return outcome;
       }
       check_workspace(instruction, before, outcome);
-      observer.after(i, schedule_[i]);
+      observer.after(i, schedule_[i], [&] { return results_of(instruction); });
       stack.clear();
       for (std::uint32_t slot : instruction.frees) slots_[slot].reset();
     }
@@ -145,6 +148,17 @@ class LibTorchProgram {
   }
 
   [[nodiscard]] const Recording& recording() const { return step_->recording(); }
+
+  [[nodiscard]] std::vector<at::Tensor> arguments_of(const Instruction& instruction) const {
+    std::vector<at::Tensor> tensors;
+    for (const Fill& fill : instruction.fills) tensors.push_back(slots_[fill.slot]);
+    return tensors;
+  }
+  [[nodiscard]] std::vector<at::Tensor> results_of(const Instruction& instruction) const {
+    std::vector<at::Tensor> tensors;
+    for (const Store& store : instruction.stores) tensors.push_back(slots_[store.slot]);
+    return tensors;
+  }
 
   // ── making it ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -45,16 +45,16 @@ namespace reprise {
 /// What later stages do around each op.
 struct RecorderHooks {
   virtual ~RecorderHooks() = default;
-  /// `stack` holds the op's arguments at its end.
-  virtual void before(const c10::OperatorHandle& /*op*/, const torch::jit::Stack& /*stack*/) {}
-  /// `node` is what the op became.
-  virtual void after(const c10::OperatorHandle& /*op*/, NodeId /*node*/) {}
+  /// The op has not run; `arguments` are its own. Anything that it reads may be brought back here.
+  virtual void before(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> /*arguments*/) {}
+  /// The op has run and has become `node`.
+  virtual void after(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> /*results*/, NodeId /*node*/) {}
 };
 
 class Recorder {
  public:
   explicit Recorder(RecorderHooks* hooks = nullptr)
-      : hooks_(hooks), start_serial_(cpu_memory().serial()), base_(cpu_memory().live()), outer_(current()) {
+      : hooks_(hooks), start_serial_(cpu_memory().serial()), base_(cpu_memory().existing()), outer_(current()) {
     if (outer_ != nullptr) throw Error(Errc::bad_argument, "a Recorder is already in scope on this thread; finish it before another one starts");
     register_fallback();
     cpu_memory().reset_peak();
@@ -88,7 +88,7 @@ class Recorder {
   /// Switches the recorder off and hands over what it saw. `outputs` are the values that the caller takes out of the step;
   /// whatever else was made in the step and is still alive is noted as kept.
   [[nodiscard]] Recording finish(std::vector<ValueId> outputs = {}) {
-    recording_.peak = cpu_memory().peak();
+    recording_.peak = cpu_memory().existing_peak();
     recording_.base = base_;
     stop();
     std::vector<bool> taken(table_.size(), false);
@@ -176,13 +176,13 @@ class Recorder {
     call.keys = keys;
     call.repeatable = call.facts->repeatable;
     place(call);
+    if (hooks_ != nullptr) hooks_->before(op, torch::jit::last(stack, op.schema().arguments().size()));
     read_arguments(call, stack);
     const std::vector<PendingWrite> writes = writes_of(call);
     for (const ArgumentSlot& slot : call.reads) unwatch(slot.value);
-    if (hooks_ != nullptr) hooks_->before(op, stack);
 
     cpu_memory().open_window();
-    const Bytes before = cpu_memory().live();
+    const Bytes before = cpu_memory().existing();
     const auto start = std::chrono::steady_clock::now();
     try {
       op.redispatchBoxed(keys, &stack);
@@ -201,7 +201,7 @@ class Recorder {
     if (call.facts->random) call.updates.push_back(generator());
     watch_again(call);
     recording_.calls.push_back(std::move(call));
-    if (hooks_ != nullptr) hooks_->after(op, node);
+    if (hooks_ != nullptr) hooks_->after(op, torch::jit::last(stack, op.schema().returns().size()), node);
   }
 
   // Where in the step the call stands: phase, the forward call of a backward one, the user's scope.

@@ -106,8 +106,8 @@ struct Recording {
   std::vector<ValueId> outputs;     ///< what the caller takes out of the step
   std::vector<ValueId> kept;        ///< what else was made in the step and is still alive at its end
   std::string refusal;              ///< why this cannot be run again; empty where it can
-  Bytes base{};                     ///< what the allocator held at the start
-  Bytes peak{};                     ///< what it held at most
+  Bytes base{};                     ///< what existed at the start
+  Bytes peak{};                     ///< what existed at most: what the allocator would have held without a limit
 };
 
 }  // namespace reprise

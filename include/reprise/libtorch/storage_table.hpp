@@ -56,15 +56,15 @@ class StorageTable {
   [[nodiscard]] bool emptied(StorageIndex s) const { return entries_[s].emptied; }
 
   /// Takes the bytes out from under every tensor over the storage. Only blocks of the counting allocator may be taken.
-  [[nodiscard]] c10::DataPtr empty(StorageIndex s) {
+  /// `when_dead` is what the storage holds meanwhile: no data, but perhaps a deleter that tells of its death.
+  [[nodiscard]] c10::DataPtr empty(StorageIndex s, c10::DataPtr when_dead = {nullptr, c10::Device(c10::DeviceType::CPU)}) {
     const auto storage = lock(s);
     if (!storage) throw Error(Errc::bad_argument, "storage " + std::to_string(s) + " has died: there is nothing to empty");
     if (entries_[s].emptied) throw Error(Errc::bad_argument, "storage " + std::to_string(s) + " is empty already");
     c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
     if (!CountingAllocator::owns(data))
       throw Error(Errc::bad_argument, "storage " + std::to_string(s) + " holds memory of another allocator, which is never moved");
-    const c10::Device device = data.device();
-    c10::DataPtr taken = std::exchange(data, c10::DataPtr(nullptr, device));
+    c10::DataPtr taken = std::exchange(data, std::move(when_dead));
     entries_[s].emptied = true;
     return taken;
   }
