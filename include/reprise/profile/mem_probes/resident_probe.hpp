@@ -1,0 +1,49 @@
+#pragma once
+// The process's resident memory, as the kernel counts it: what the user sees in top. Coarse (whole pages, and memory that was freed
+// may stay), and it counts everything in the process; what it shows beyond the allocator's bytes was taken elsewhere.
+// Linux only: elsewhere all samples are 0.
+
+#include <cstdio>
+#include <cstring>
+
+#include <reprise/profile/concepts.hpp>
+
+namespace reprise {
+
+class ResidentProbe {
+ public:
+  void begin_run() { run_peak_ = read("VmRSS:"); }
+  void begin_op() { sample_.before = read("VmRSS:"); }
+  [[nodiscard]] MemorySample end_op() {
+    sample_.after = read("VmRSS:");
+    sample_.peak = sample_.after > sample_.before ? sample_.after : sample_.before;
+    if (sample_.peak > run_peak_) run_peak_ = sample_.peak;
+    return sample_;
+  }
+  [[nodiscard]] Bytes end_run() { return run_peak_; }
+
+  /// The largest that the process has been so far.
+  [[nodiscard]] static Bytes process_peak() { return read("VmHWM:"); }
+
+ private:
+  static Bytes read(const char* field) {
+    std::FILE* status = std::fopen("/proc/self/status", "r");
+    if (status == nullptr) return {};
+    char line[256];
+    long long kib = 0;
+    while (std::fgets(line, sizeof line, status) != nullptr) {
+      if (std::strncmp(line, field, std::strlen(field)) != 0) continue;
+      if (std::sscanf(line + std::strlen(field), "%lld", &kib) != 1) kib = 0;
+      break;
+    }
+    std::fclose(status);
+    return {kib * 1024};
+  }
+
+  MemorySample sample_{};
+  Bytes run_peak_{};
+};
+
+static_assert(MemProbe<ResidentProbe>);
+
+}  // namespace reprise
