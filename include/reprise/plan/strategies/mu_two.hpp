@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <reprise/concepts.hpp>
+#include <reprise/plan/decisions.hpp>
 #include <reprise/plan/lazy_recompute.hpp>
 #include <reprise/plan/recompute_search.hpp>
 
@@ -25,8 +26,6 @@ struct MuTwoOptions {
   bool swap = false;                   ///< offer swapping as well; schedules stay recompute-only, decisions tell
   double gigabytes_per_second = 12;    ///< of the link to host memory, in each direction
 };
-
-enum class Decision : std::uint8_t { keep, recompute, offload };
 
 struct MuTwoReport {
   struct Choice {
