@@ -1,10 +1,13 @@
 #pragma once
 // Everything that works with LibTorch. Including it installs the counting allocator (libtorch/counting_allocator.hpp).
 
+#include <reprise/libtorch/allocator_probe.hpp>
 #include <reprise/libtorch/capture.hpp>
 #include <reprise/libtorch/counting_allocator.hpp>
 #include <reprise/libtorch/graph_of.hpp>
+#include <reprise/libtorch/memory_limit.hpp>
 #include <reprise/libtorch/program.hpp>
 #include <reprise/libtorch/recorder.hpp>
 #include <reprise/libtorch/scope.hpp>
+#include <reprise/libtorch/step_runner.hpp>
 #include <reprise/libtorch/train_step.hpp>

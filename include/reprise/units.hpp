@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <limits>
+#include <ostream>
 #include <string>
 #include <string_view>
 
@@ -63,6 +64,10 @@ constexpr Bytes operator""_GiB(unsigned long long n) { return {static_cast<std::
   else std::snprintf(text, sizeof text, "%.3f s", us / 1e6);
   return text;
 }
+
+/// Exact, with the unit: what a failed test or a log line should show.
+inline std::ostream& operator<<(std::ostream& out, Bytes bytes) { return out << bytes.count << " B"; }
+inline std::ostream& operator<<(std::ostream& out, Microseconds time) { return out << time.count << " us"; }
 
 /// A size as people write it: so many bytes, or a share of something known later.
 struct Size {

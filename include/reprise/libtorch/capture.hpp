@@ -47,6 +47,13 @@ struct CaptureOptions {
   std::filesystem::path spill_folder{};  ///< where to; empty for the system's folder for temporary files
 };
 
+/// The tensors that a captured step was run with: what is needed to run it again without asking anybody.
+struct BoundTensors {
+  ModelTensors model{};
+  std::vector<at::Tensor> inputs{};
+  std::vector<NamedTensor> leaves{};  ///< parameters, then inputs that ask for a gradient
+};
+
 /// One recorded step. `gradient_of[i]` is the leaf (parameter, then input) whose .grad is output `result_count + i`.
 class CapturedStep {
  public:
@@ -63,6 +70,10 @@ class CapturedStep {
   /// How many results there are; the values that follow them in recording().outputs are gradients.
   [[nodiscard]] std::size_t result_count() const { return result_count_; }
   [[nodiscard]] const std::vector<std::size_t>& gradient_of() const { return gradient_of_; }
+
+  /// The model and arguments that it was captured with. capture() keeps them; a TrainStep does not, since it gets new ones.
+  [[nodiscard]] const BoundTensors& bound() const { return bound_; }
+  void bind(BoundTensors tensors) { bound_ = std::move(tensors); }
 
   /// What moving storages out and back took; nothing without a limit.
   [[nodiscard]] const TransferStats& transfers() const { return transfers_; }
@@ -81,6 +92,7 @@ class CapturedStep {
   std::vector<std::size_t> gradient_of_;
   std::string refusal_;
   TransferStats transfers_;
+  BoundTensors bound_;
 };
 
 namespace detail {
@@ -224,9 +236,12 @@ template <class Run>
 /// Runs one step of `model` under the recorder: `loss_fn(arguments...)`, then backward.
 template <class Model, class LossFn, class... Arguments>
 [[nodiscard]] CapturedStep capture(const Model& model, LossFn&& loss_fn, const CaptureOptions& options, const Arguments&... arguments) {
-  CapturedStep step = capture_step(tensors_of(model), arguments_of(arguments...), [&] { return results_of(loss_fn(arguments...)); }, options);
+  const ModelTensors tensors = tensors_of(model);
+  const StepArguments flat = arguments_of(arguments...);
+  CapturedStep step = capture_step(tensors, flat, [&] { return results_of(loss_fn(arguments...)); }, options);
   if (!step.refusal().empty() && !options.optimizer.step)
     throw Error(Errc::capture_failed, step.refusal() + ". The step itself was carried out: its gradients may be used.");
+  step.bind({tensors, flat.tensors, detail::leaves_of(tensors, flat)});
   return step;
 }
 

@@ -18,7 +18,6 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/List.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -26,6 +25,7 @@
 #include <reprise/error.hpp>
 #include <reprise/libtorch/capture.hpp>
 #include <reprise/libtorch/counting_allocator.hpp>
+#include <reprise/libtorch/generator_state.hpp>
 #include <reprise/plan/simulate.hpp>
 
 namespace reprise {
@@ -125,11 +125,6 @@ class LibTorchProgram {
     std::vector<Store> stores{};
     std::vector<std::uint32_t> frees{};
     Bytes made{};             // bytes of the storages that it brings
-  };
-  struct GeneratorState {
-    at::mt19937 engine{};
-    std::optional<float> next_float{};
-    std::optional<double> next_double{};
   };
   /// Copies of what the step changes before its last comparison with the host, outside LibTorch's allocator.
   struct Saved {
@@ -296,15 +291,15 @@ class LibTorchProgram {
     if (call.kind == CallKind::constant) return write_constant(instruction), true;
     stack.assign(call.args.begin(), call.args.end());
     fill(instruction, stack);
-    if (instruction.saves_generator) generator_states_[instruction.node.index] = generator_state();
+    if (instruction.saves_generator) generator_states_[instruction.node.index] = GeneratorState::now();
     std::optional<GeneratorState> now;
     if (instruction.draws_again) {
-      now = generator_state();
-      set_generator(generator_states_.at(instruction.node.index));
+      now = GeneratorState::now();
+      generator_states_.at(instruction.node.index).restore();
     }
     if (!call.facts->reads_to_host && call.results.empty() && call.updates.empty()) return true;  // its result was a fact about shapes
     call.op->redispatchBoxed(call.keys, &stack);
-    if (now) set_generator(*now);
+    if (now) now->restore();
     if (!instruction.again)
       for (ValueId v : call.updates) bump(v);
     if (call.facts->reads_to_host && !same_host_value(instruction, stack, outcome)) return false;
@@ -427,30 +422,14 @@ class LibTorchProgram {
       const auto* bytes = static_cast<const std::byte*>(tensor.storage().data());
       saved.bytes.emplace_back(bytes, bytes + tensor.storage().nbytes());
     }
-    if (protects_generator_) saved.generator = generator_state();
+    if (protects_generator_) saved.generator = GeneratorState::now();
     return saved;
   }
 
   void restore(const Saved& saved) {
     for (std::size_t k = 0; k < protected_.size(); ++k)
       std::memcpy(slots_[bind_[protected_[k].index]].storage().mutable_data(), saved.bytes[k].data(), saved.bytes[k].size());
-    if (saved.generator) set_generator(*saved.generator);
-  }
-
-  static at::CPUGeneratorImpl& generator() { return *at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator()); }
-
-  static GeneratorState generator_state() {
-    at::CPUGeneratorImpl& g = generator();
-    const std::lock_guard lock(g.mutex_);
-    return {g.engine(), g.next_float_normal_sample(), g.next_double_normal_sample()};
-  }
-
-  static void set_generator(const GeneratorState& state) {
-    at::CPUGeneratorImpl& g = generator();
-    const std::lock_guard lock(g.mutex_);
-    g.set_engine(state.engine);
-    g.set_next_float_normal_sample(state.next_float);
-    g.set_next_double_normal_sample(state.next_double);
+    if (saved.generator) saved.generator->restore();
   }
 
   CapturedStep* step_;

@@ -48,7 +48,8 @@ struct Profile {
   Bytes base{};                           ///< what the allocator held when the runs started
   Bytes peak{};                           ///< what it held at most
   double bandwidth_out = 0, bandwidth_in = 0;  ///< bytes a second between memory and where storages are moved to
-  Microseconds isolated_time{};  ///< sum over the nodes measured each on its own; 0 where that was not asked for
+  Microseconds isolated_time{};   ///< sum over the nodes measured each on its own; 0 where that was not asked for
+  std::size_t isolated_ops = 0;   ///< distinct ops that were run for it
 
   operator const StepGraph&() const { return graph; }
 

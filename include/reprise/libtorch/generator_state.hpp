@@ -1,0 +1,34 @@
+#pragma once
+// The state of the default CPU generator, kept outside LibTorch's allocator (Generator::get_state makes a tensor, which would count).
+
+#include <mutex>
+#include <optional>
+
+#include <ATen/CPUGeneratorImpl.h>
+
+namespace reprise {
+
+struct GeneratorState {
+  at::mt19937 engine{};
+  std::optional<float> next_float{};
+  std::optional<double> next_double{};
+
+  [[nodiscard]] static GeneratorState now() {
+    at::CPUGeneratorImpl& g = generator();
+    const std::lock_guard lock(g.mutex_);
+    return {g.engine(), g.next_float_normal_sample(), g.next_double_normal_sample()};
+  }
+
+  void restore() const {
+    at::CPUGeneratorImpl& g = generator();
+    const std::lock_guard lock(g.mutex_);
+    g.set_engine(engine);
+    g.set_next_float_normal_sample(next_float);
+    g.set_next_double_normal_sample(next_double);
+  }
+
+ private:
+  static at::CPUGeneratorImpl& generator() { return *at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator()); }
+};
+
+}  // namespace reprise

@@ -1,0 +1,141 @@
+#pragma once
+// Profiler<Timer, MemProbe> runs a step node by node and says what every node costs.
+//
+//   Profiler<SteadyTimer, AllocatorProbe> profiler;
+//   Profile profile = profiler.run(captured, {.warmup = 1, .runs = 3});
+//
+//   run 0 (warm-up)   conv 310   relu 40   …      reset_stats(): dropped
+//   run 1             conv 120   relu 31   …   ⎫
+//   run 2             conv 118   relu 30   …   ⎬  aggregate_stats(): conv 120, relu 31, every sample kept
+//   run 3             conv 123   relu 33   …   ⎭
+//
+// It knows nothing of LibTorch: `make_runner(step, options)`, found beside the step's type, gives something that runs the step once
+// with an observer around each node, and that leaves no trace when it is destroyed.
+
+#include <chrono>
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <stop_token>
+#include <utility>
+#include <vector>
+
+#include <reprise/error.hpp>
+#include <reprise/profile/concepts.hpp>
+#include <reprise/profile/mem_probes/null_probe.hpp>
+#include <reprise/profile/timers/steady_timer.hpp>
+
+namespace reprise {
+
+enum class ProfileMode : std::uint8_t {
+  in_situ,   ///< the step as it is, node after node
+  isolated,  ///< each distinct op once, on tensors made for it, reused for its repetitions
+  both,      ///< in situ; the sum of the isolated times is reported beside it
+};
+
+struct ProfileOptions {
+  std::size_t warmup = 1;
+  std::size_t runs = 3;
+  Aggregate aggregate = Aggregate::median;
+  ProfileMode mode = ProfileMode::in_situ;
+  bool transfers = false;                ///< also measure what moving each storage out and back takes
+  Bytes memory_limit{};                  ///< what the allocator may hold meanwhile; 0 for no limit
+  std::filesystem::path spill_folder{};  ///< where storages are moved to; empty for the system's folder for temporary files
+  std::stop_token stop{};                ///< asked before every node; stopping throws Errc::cancelled and leaves the model as it was
+  std::function<void(std::size_t done, std::size_t total)> progress{};  ///< nodes run so far, of all runs
+};
+
+template <Timer T = SteadyTimer, MemProbe P = NullProbe>
+class Profiler {
+ public:
+  explicit Profiler(T timer = {}, P probe = {}) : timer_(std::move(timer)), probe_(std::move(probe)) {}
+
+  template <class Step>
+  [[nodiscard]] Profile run(Step& step, const ProfileOptions& options = {}) {
+    if (options.runs == 0) throw Error(Errc::bad_argument, "runs: at least one run must be measured");
+    auto runner = make_runner(step, options);
+    const std::size_t nodes = runner.graph().node_count();
+    const bool in_situ = options.mode != ProfileMode::isolated;
+    done_ = 0;
+    total_ = in_situ ? nodes * (options.warmup + options.runs) : 0;
+    reset_stats();
+    for (std::size_t r = 0; in_situ && r < options.warmup + options.runs; ++r) {
+      if (r == options.warmup) reset_stats();
+      run_once(runner, options);
+    }
+    Profile profile = aggregate_stats(runner.graph(), options);
+    runner.complete(profile);
+    for (std::size_t i = 0; i < profile.nodes.size(); ++i) profile.graph.set_time(NodeId{i}, profile.nodes[i].time);
+    return profile;
+  }
+
+  /// Forgets all runs so far.
+  void reset_stats() {
+    samples_.clear();
+    memory_.clear();
+    run_times_.clear();
+    peak_ = {};
+  }
+
+  /// What the runs since the last reset say.
+  [[nodiscard]] Profile aggregate_stats(const StepGraph& graph, const ProfileOptions& options) const {
+    Profile profile;
+    profile.graph = graph;
+    profile.warmup = options.warmup;
+    profile.runs = run_times_.size();
+    profile.aggregate = options.aggregate;
+    profile.run_times = run_times_;
+    profile.peak = peak_;
+    profile.nodes.resize(graph.node_count());
+    for (std::size_t i = 0; i < profile.nodes.size(); ++i) {
+      for (const auto& run : samples_) profile.nodes[i].samples.push_back(run[i]);
+      profile.nodes[i].time = aggregate(profile.nodes[i].samples, options.aggregate);
+      if (!memory_.empty()) profile.nodes[i].memory = memory_[i];
+    }
+    return profile;
+  }
+
+ private:
+  template <class Runner>
+  void run_once(Runner& runner, const ProfileOptions& options) {
+    const std::size_t nodes = runner.graph().node_count();
+    std::vector<MemorySample> memory(nodes);
+    timer_.begin_run(nodes);
+    probe_.begin_run();
+    const auto start = std::chrono::steady_clock::now();
+    runner.run(Around<Runner>{*this, options, memory});
+    run_times_.push_back({std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count()});
+    const Bytes peak = probe_.end_run();
+    if (peak > peak_) peak_ = peak;
+    samples_.push_back(timer_.end_run());
+    memory_ = std::move(memory);
+  }
+
+  template <class Runner>
+  struct Around {
+    Profiler& profiler;
+    const ProfileOptions& options;
+    std::vector<MemorySample>& memory;
+
+    void before(std::size_t occurrence) {
+      if (options.stop.stop_requested()) throw Error(Errc::cancelled, "profiling was cancelled; the model is as it was");
+      if (options.progress) options.progress(profiler.done_++, profiler.total_);
+      profiler.probe_.begin_op();
+      profiler.timer_.start(occurrence);
+    }
+    void after(std::size_t occurrence) {
+      profiler.timer_.stop(occurrence);
+      memory[occurrence] = profiler.probe_.end_op();
+    }
+  };
+
+  T timer_;
+  P probe_;
+  std::vector<std::vector<Microseconds>> samples_;  // by run, then by node
+  std::vector<MemorySample> memory_;                // by node, of the last run
+  std::vector<Microseconds> run_times_;
+  Bytes peak_{};
+  std::size_t done_ = 0, total_ = 0;
+};
+
+}  // namespace reprise
