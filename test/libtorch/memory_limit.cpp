@@ -1,8 +1,12 @@
 // A step inside a limit that eager could not run in.
 
+#include <malloc.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <fstream>
 
 #include <reprise_test/eager.hpp>
 
@@ -181,4 +185,66 @@ TEST_CASE("what dies while it is moved out is forgotten, in the counter and in t
     CHECK(cpu_memory().existing() == cpu_memory().live());
   }
   CHECK(cpu_memory().live() == base);
+}
+
+namespace {
+
+std::size_t address_space() {
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+/// Runs in a child process whose address space may grow by `room` only. Exit codes: 0 as it should be, else what went wrong.
+int run_in_little_memory(const std::shared_ptr<Deep>& model, const Tensor& x, Bytes above, float expected) {
+  ::malloc_trim(0);
+  const rlim_t room = address_space() + static_cast<std::size_t>(above.count) / 2;
+  const rlimit limit{room, room};
+  ::setrlimit(RLIMIT_AS, &limit);
+  torch::manual_seed(9);
+  try {
+    model->forward(x).backward();
+    return 1;  // eager fitted: the limit proves nothing
+  } catch (const std::exception&) {
+  }
+  model->zero_grad();
+  torch::manual_seed(9);
+  try {
+    const CaptureOptions options{.memory_limit = cpu_memory().live() + Bytes{above.count / 4}};
+    const auto captured = capture(model, [&](const Tensor& in) { return model->forward(in); }, options, x);
+    return captured.loss().item<float>() == expected ? 0 : 2;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 3;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("where the address space is too small for eager, a step inside a limit runs") {
+  auto model = deep();
+  const auto x = torch::randn({1 << 16, 32});  // 8 MiB an activation
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);        // so that what is freed is given back
+  torch::manual_seed(9);
+  const Bytes base = cpu_memory().live();
+  cpu_memory().reset_peak();
+  Tensor loss = model->forward(x);
+  loss.backward();
+  const Bytes above = cpu_memory().peak() - base;
+  const auto expected = loss.item<float>();
+  loss.reset();
+  model->zero_grad();
+
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);  // the child has none of our worker threads
+  torch::manual_seed(9);
+  const auto with_one_thread = model->forward(x).item<float>();
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(run_in_little_memory(model, x, above, with_one_thread));
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  at::set_num_threads(threads);
+  CHECK(std::isfinite(expected));
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
