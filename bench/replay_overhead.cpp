@@ -19,11 +19,13 @@
 
 #include "support/cli.hpp"
 #include "support/progress.hpp"
+#include "support/statistics.hpp"
 #include "support/trainer.hpp"
 
 namespace {
 
 using examples::Mode;
+using examples::quantile;
 using examples::Trainer;
 using examples::TrainerOptions;
 
@@ -50,15 +52,6 @@ const std::vector<Case>& cases() {
       {"deep_mlp", "MLP, 200 layers of 16, batch 4", {.model = "deep_mlp", .config = Config::full, .batch = 4}, 0.80, 301, 51},
   };
   return all;
-}
-
-/// Linear between neighbours; `share` 0.5 is the median.
-double quantile(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  const double place = share * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<std::size_t>(place);
-  const auto above = std::min(below + 1, values.size() - 1);
-  return values[below] + (place - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
 Result measure(const Case& test, std::int64_t pairs) {

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 #include <reprise/error.hpp>
@@ -14,6 +15,7 @@
 
 #include "support/cli.hpp"
 #include "support/progress.hpp"
+#include "support/statistics.hpp"
 #include "support/trainer.hpp"
 
 namespace examples {
@@ -41,13 +43,10 @@ struct Summary {
     return *found;
   }
   [[nodiscard]] reprise::Bytes optimizer_peak() const { return std::ranges::max(steady(), {}, &StepRecord::optimizer_peak).optimizer_peak; }
-  /// The median.
   [[nodiscard]] double seconds() const {
     std::vector<double> times;
     for (const StepRecord& step : steady()) times.push_back(step.seconds);
-    std::ranges::sort(times);
-    const std::size_t half = times.size() / 2;
-    return times.size() % 2 == 1 ? times[half] : (times[half - 1] + times[half]) / 2;
+    return quantile(std::move(times), 0.5);
   }
 };
 

@@ -1,4 +1,4 @@
-#include "../../examples/support/cli.hpp"
+#include "support/cli.hpp"
 
 #include <sstream>
 #include <stdexcept>
