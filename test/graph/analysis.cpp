@@ -13,8 +13,8 @@ using reprise_test::toy_graph;
 
 namespace {
 
-const NodeId norm{0}, relu{1}, flat{2}, wide_node{3}, sum{4}, grad{5};
-const ValueId x{0}, h{2}, h_relu{3}, wide{5}, loss{6}, g{7};
+const NodeId norm{0}, flat{2}, wide_node{3}, sum{4}, grad{5};
+const ValueId x{0}, h{2}, h_relu{3}, wide{5}, loss{6};
 
 Bytes at_role(const MemoryAnalysis& m, Role role) { return m.peak_by_role[static_cast<std::size_t>(role)]; }
 
@@ -43,11 +43,11 @@ TEST_CASE("the toy's peak by role") {
 
 TEST_CASE("an activation's uses are those of everything in its storage") {
   const StepGraph graph = toy_graph();
-  const std::vector<ActivationUse> uses = activation_uses(graph);
+  const std::vector<StorageUse> uses = activation_uses(graph);
   REQUIRE(uses.size() == 2);
-  CHECK(uses[0] == ActivationUse{.storage = graph.value(h).storage, .value = h, .bytes = 8192_B, .created = norm, .last_forward = flat,
+  CHECK(uses[0] == StorageUse{.storage = graph.value(h).storage, .value = h, .bytes = 8192_B, .created = norm, .last_forward = flat,
                                  .first_backward = grad, .last_backward = grad, .saved = h_relu});
-  CHECK(uses[1] == ActivationUse{.storage = graph.value(wide).storage, .value = wide, .bytes = 16384_B, .created = wide_node,
+  CHECK(uses[1] == StorageUse{.storage = graph.value(wide).storage, .value = wide, .bytes = 16384_B, .created = wide_node,
                                  .last_forward = sum, .first_backward = {}, .last_backward = {}, .saved = {}});
 }
 

@@ -53,8 +53,8 @@ struct StorageLifetime {
   return lifetimes;
 }
 
-/// When an activation is used. One entry a storage: a view or an in-place write of it is a use of it.
-struct ActivationUse {
+/// When a storage is used. A view or an in-place write of what is in it is a use of it.
+struct StorageUse {
   StorageId storage{};
   ValueId value{};  ///< the value that brought the bytes
   Bytes bytes{};
@@ -63,7 +63,7 @@ struct ActivationUse {
   NodeId first_backward{};  ///< none where backward does not use it
   NodeId last_backward{};
   ValueId saved{};  ///< the version that backward reads first: the value itself, or what it was overwritten with; none
-  bool operator==(const ActivationUse&) const = default;
+  bool operator==(const StorageUse&) const = default;
 };
 
 /// The version that a view shows: itself, for what is not a view.
@@ -72,15 +72,15 @@ struct ActivationUse {
   return v;
 }
 
-/// Every storage whose owner is an activation and not persistent, in the order of creation.
-[[nodiscard]] inline std::vector<ActivationUse> activation_uses(const StepGraph& graph) {
-  std::vector<ActivationUse> by_storage(graph.storage_count());
+/// By storage.
+[[nodiscard]] inline std::vector<StorageUse> storage_uses(const StepGraph& graph) {
+  std::vector<StorageUse> uses(graph.storage_count());
   for (std::size_t i = 0; i < graph.storage_count(); ++i) {
     const Storage& s = graph.storage(StorageId{i});
-    by_storage[i] = {.storage = StorageId{i}, .value = s.owner, .bytes = s.bytes, .created = graph.value(s.owner).producer};
+    uses[i] = {.storage = StorageId{i}, .value = s.owner, .bytes = s.bytes, .created = graph.value(s.owner).producer};
   }
   const auto use = [&](NodeId n, ValueId v, bool reads) {
-    ActivationUse& a = by_storage[graph.value(v).storage.index];
+    StorageUse& a = uses[graph.value(v).storage.index];
     if (graph.node(n).phase == Phase::forward) a.last_forward = n;
     if (graph.node(n).phase != Phase::backward) return;
     if (!a.first_backward.valid()) a.first_backward = n;
@@ -95,12 +95,17 @@ struct ActivationUse {
       if (!graph.value(v).owns()) use(n, graph.value(v).target(), graph.value(graph.value(v).target()).producer != n);
     }
   }
-  std::erase_if(by_storage, [&](const ActivationUse& a) {
-    return graph.storage(a.storage).persistent || graph.value(a.value).role != Role::activation;
-  });
-  const auto rank = [](const ActivationUse& a) { return a.created.valid() ? a.created.index + std::int64_t{1} : 0; };
-  std::stable_sort(by_storage.begin(), by_storage.end(), [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
-  return by_storage;
+  return uses;
+}
+
+/// Of every storage whose owner is an activation and not persistent, in the order of creation.
+[[nodiscard]] inline std::vector<StorageUse> activation_uses(const StepGraph& graph) {
+  std::vector<StorageUse> uses = storage_uses(graph);
+  std::erase_if(uses,
+                [&](const StorageUse& a) { return graph.storage(a.storage).persistent || graph.value(a.value).role != Role::activation; });
+  const auto rank = [](const StorageUse& a) { return a.created.valid() ? a.created.index + std::int64_t{1} : 0; };
+  std::stable_sort(uses.begin(), uses.end(), [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+  return uses;
 }
 
 /// Bytes over time, and what stands at the peak.
@@ -146,7 +151,7 @@ struct MemoryAnalysis {
 struct StepAnalysis {
   NodeId first_backward{};
   std::vector<StorageLifetime> lifetimes{};  ///< by storage
-  std::vector<ActivationUse> activations{};
+  std::vector<StorageUse> activations{};
   MemoryAnalysis memory{};
 };
 
