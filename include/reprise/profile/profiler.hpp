@@ -13,10 +13,13 @@
 // with an observer around each node, and that leaves no trace when it is destroyed.
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <stop_token>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -45,8 +48,20 @@ struct ProfileOptions {
   std::function<void(std::size_t done, std::size_t total)> progress{};  ///< nodes run so far, of all runs
 };
 
-template <Timer T = SteadyTimer, MemProbe P = NullProbe>
+template <class T = SteadyTimer, class P = NullProbe>
 class Profiler {
+  static_assert(std::movable<T>, "T is no Timer: it needs (1) to be movable; see docs/policies/timer.md");
+  static_assert(timer_requirement::begin_run<T>, "T is no Timer: it needs (2) void begin_run(std::size_t n); see docs/policies/timer.md");
+  static_assert(timer_requirement::start<T>, "T is no Timer: it needs (3) void start(std::size_t i); see docs/policies/timer.md");
+  static_assert(timer_requirement::stop<T>, "T is no Timer: it needs (4) void stop(std::size_t i); see docs/policies/timer.md");
+  static_assert(timer_requirement::end_run<T>,
+                "T is no Timer: it needs (5) std::vector<Microseconds> end_run(); see docs/policies/timer.md");
+  static_assert(std::movable<P>, "P is no MemProbe: it needs (1) to be movable; see docs/policies/mem_probe.md");
+  static_assert(mem_probe_requirement::begin_run<P>, "P is no MemProbe: it needs (2) void begin_run(); see docs/policies/mem_probe.md");
+  static_assert(mem_probe_requirement::begin_op<P>, "P is no MemProbe: it needs (3) void begin_op(); see docs/policies/mem_probe.md");
+  static_assert(mem_probe_requirement::end_op<P>, "P is no MemProbe: it needs (4) MemorySample end_op(); see docs/policies/mem_probe.md");
+  static_assert(mem_probe_requirement::end_run<P>, "P is no MemProbe: it needs (5) Bytes end_run(); see docs/policies/mem_probe.md");
+
  public:
   explicit Profiler(T timer = {}, P probe = {}) : timer_(std::move(timer)), probe_(std::move(probe)) {}
 
@@ -63,6 +78,7 @@ class Profiler {
       if (r == options.warmup) reset_stats();
       run_once(runner, options);
     }
+    if (options.progress && in_situ) options.progress(total_, total_);
     Profile profile = aggregate_stats(runner.graph(), options);
     runner.complete(profile);
     for (std::size_t i = 0; i < profile.nodes.size(); ++i) profile.graph.set_time(NodeId{i}, profile.nodes[i].time);
@@ -104,11 +120,20 @@ class Profiler {
     probe_.begin_run();
     const auto start = std::chrono::steady_clock::now();
     runner.run(Around<Runner>{*this, options, memory});
+    if constexpr (WaitingTimer<T>) timer_.wait();
     run_times_.push_back({std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count()});
     const Bytes peak = probe_.end_run();
     if (peak > peak_) peak_ = peak;
-    samples_.push_back(timer_.end_run());
+    samples_.push_back(times_of(nodes));
     memory_ = std::move(memory);
+  }
+
+  [[nodiscard]] std::vector<Microseconds> times_of(std::size_t nodes) {
+    std::vector<Microseconds> times = timer_.end_run();
+    if (times.size() != nodes)
+      throw Error(Errc::bad_argument,
+                  "the timer's end_run() gave " + std::to_string(times.size()) + " times for " + std::to_string(nodes) + " nodes");
+    return times;
   }
 
   template <class Runner>
