@@ -12,7 +12,9 @@
 #include <numeric>
 #include <vector>
 
+#include <reprise/error.hpp>
 #include <reprise/graph/step_graph.hpp>
+#include <reprise/plan/simulate.hpp>
 
 namespace reprise {
 
@@ -34,8 +36,8 @@ struct NodeProfile {
 
 struct StorageProfile {
   Bytes bytes{};
-  Microseconds swap_out{}, swap_in{};  ///< measured where it was moved, else from the bandwidth measured
-  bool measured = false;
+  Microseconds swap_out{}, swap_in{};
+  bool measured = false;  ///< false: at a rate that was given or measured on others, or not known at all (then 0)
 };
 
 struct Profile {
@@ -69,6 +71,51 @@ struct Profile {
   std::ranges::sort(samples);
   const std::size_t middle = samples.size() / 2;
   return samples.size() % 2 == 1 ? samples[middle] : Microseconds{(samples[middle - 1].count + samples[middle].count) / 2};
+}
+
+/// An entry for every node and storage, without samples.
+[[nodiscard]] inline Profile empty_profile(StepGraph graph) {
+  Profile p;
+  p.graph = std::move(graph);
+  p.nodes.resize(p.graph.node_count());
+  p.storages.resize(p.graph.storage_count());
+  for (std::size_t i = 0; i < p.storages.size(); ++i) p.storages[i].bytes = p.graph.storage(StorageId{i}).bytes;
+  return p;
+}
+
+/// Bytes a microsecond.
+struct TransferRate {
+  double out = 0, in = 0;
+};
+
+/// Gives every storage without a transfer time the one that its size takes at this rate.
+inline void estimate_transfers(Profile& p, TransferRate rate) {
+  if (!(rate.out > 0 && rate.in > 0)) throw Error(Errc::bad_argument, "a transfer rate must be greater than zero");
+  for (StorageProfile& s : p.storages) {
+    if (s.measured || s.swap_out.count > 0 || s.swap_in.count > 0) continue;
+    s.swap_out = {static_cast<double>(s.bytes.count) / rate.out};
+    s.swap_in = {static_cast<double>(s.bytes.count) / rate.in};
+  }
+}
+
+/// What a graph says about itself, without running anything: its times as the only sample, and the simulator's bytes. Throws
+/// Errc::bad_graph where the graph's own order cannot be run.
+[[nodiscard]] inline Profile unmeasured_profile(StepGraph graph) {
+  check_runnable(graph);
+  Profile p = empty_profile(std::move(graph));
+  const Simulation own = simulate(p.graph, own_order(p.graph));
+  Bytes before = p.graph.persistent_bytes();
+  for (const Value& v : p.graph.values())
+    if (v.initial) before += v.bytes;
+  for (std::size_t i = 0; i < p.nodes.size(); ++i) {
+    const Node& n = p.graph.node(NodeId{i});
+    p.nodes[i] = {.samples = {n.time}, .time = n.time, .memory = {before, own.live_during[i], own.live_during[i] - n.workspace}};
+    before = own.live_after[i];
+  }
+  p.runs = 1;
+  p.base = p.graph.persistent_bytes();
+  p.peak = own.peak;
+  return p;
 }
 
 }  // namespace reprise
