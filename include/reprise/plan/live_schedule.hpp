@@ -335,7 +335,7 @@ class LiveSchedule {
     std::int64_t bytes = 0;
   };
 
-  static constexpr std::uint32_t gap = 8;
+  static constexpr std::uint32_t gap = 4;  // places for each occurrence: at least so many, up to twice as many
 
   [[nodiscard]] std::int64_t workspace(Occurrence x) const {
     return graph().nodes()[occurrences_[x].node].workspace.count;

@@ -5,12 +5,12 @@
 //   PlanFile file = read_plan_file("plan.json", graph);       // ids looked up, digest compared
 //   std::vector<std::string> untrue = false_claims(graph, file);
 //
-// The schedule is written in the graph file's own node ids. The digest covers what a schedule's cost depends on: sizes, times,
-// who reads and makes what. Names and what the format leaves open are not part of it.
+// The schedule is written in the graph file's own node ids. The digest covers what a schedule's meaning depends on: sizes, and who
+// reads and makes what. Names, what the format leaves open, and measurements (times, workspaces: they differ from one capture of a
+// model to the next) are not part of it.
 
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -30,7 +30,7 @@ namespace reprise {
 /// What this library's digests start with; others are not compared.
 inline constexpr std::string_view graph_hash_kind = "reprise-1:";
 
-/// FNV-1a over everything that a schedule's cost depends on, as 16 hexadecimal digits.
+/// FNV-1a over everything that a schedule's meaning depends on, as 16 hexadecimal digits.
 [[nodiscard]] inline std::string graph_hash(const StepGraph& graph) {
   std::uint64_t h = 0xcbf29ce484222325u;
   const auto mix = [&](std::uint64_t x) {
@@ -48,11 +48,6 @@ inline constexpr std::string_view graph_hash_kind = "reprise-1:";
     const NodeId n{i};
     const Node& node = graph.node(n);
     mix(static_cast<std::uint64_t>(node.id));
-    std::uint64_t time = 0;
-    static_assert(sizeof time == sizeof node.time.count);
-    std::memcpy(&time, &node.time.count, sizeof time);
-    mix(time);
-    mix(static_cast<std::uint64_t>(node.workspace.count));
     mix(node.recomputable ? 1 : 0);
     for (auto list : {graph.inputs(n), graph.outputs(n), graph.updates(n)}) {
       mix(list.size());

@@ -133,6 +133,7 @@ class RecomputeSearch {
         movable_(facts.graph().node_count(), 0) {
     std::int64_t total = 0;
     for (std::uint32_t n = 0; n < mark_.size(); ++n) total += facts.ticks(n);
+    if (mark_.size() > 3000) batch_share_ = 8;
     free_ticks_ = std::max<std::int64_t>(1, total / static_cast<std::int64_t>(mark_.size() + 1) / 1000);
   }
 
@@ -220,7 +221,7 @@ class RecomputeSearch {
       std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
         return a.score != b.score ? a.score > b.score : a.storage < b.storage;
       });
-      const std::size_t batch = sample == all ? std::max<std::size_t>(1, candidates_.size() / 32) : 1;
+      const std::size_t batch = sample == all ? std::max<std::size_t>(1, candidates_.size() / batch_share_) : 1;
       std::size_t done = 0;
       for (const Candidate& c : std::vector<Candidate>(candidates_)) {
         if (apply(c, at, peak)) ++done;
@@ -234,7 +235,7 @@ class RecomputeSearch {
  private:
   struct Candidate {
     Instance storage = none;
-    Occurrence mover = none;  ///< for a hoist: the occurrence to run before the peak
+    std::int64_t ticks = 0;  ///< of its cone
     double score = 0;
   };
   struct Cone {
@@ -274,7 +275,7 @@ class RecomputeSearch {
     const double bytes = static_cast<double>(std::min(cone_.gain, excess));
     const double covered = static_cast<double>(std::min(high, cone_.at) - std::max(low, cone_.idle_from) + 1) / static_cast<double>(high - low + 1);
     const double noise = 1 + noise_ * (2 * random_.uniform() - 1);
-    candidates_.push_back({i, none, bytes * covered * noise / static_cast<double>(cone_.ticks + free_ticks_)});
+    candidates_.push_back({i, cone_.ticks, bytes * covered * noise / static_cast<double>(cone_.ticks + free_ticks_)});
   }
 
   // What has to run again, right before the storage's next use after p, so that it can be freed before p.
@@ -397,6 +398,7 @@ class RecomputeSearch {
     if (!l.alive(at)) return false;
     const std::uint32_t p = l.slot(at);
     if (!l.owns_storage(c.storage) || l.first_slot(c.storage) >= p || l.last_slot(c.storage) <= p || !find_cone(c.storage, p)) return false;
+    if (cone_.ticks > 2 * c.ticks + free_ticks_) return false;  // drops before it in the same batch made it dear
     const std::int64_t here = l.live_during(at);
     const std::size_t mark = s_.mark();
     const Occurrence before = l.at(cone_.at);
@@ -519,6 +521,7 @@ class RecomputeSearch {
   std::uint64_t work_ = 0, asked_ = 0;
   std::int64_t free_ticks_ = 1;
   std::size_t most_cone_ = 2000;
+  std::size_t batch_share_ = 32;  // so many drops at once: the candidates divided by this
   double extend_ratio_ = 8;
   double noise_ = 0;
 };

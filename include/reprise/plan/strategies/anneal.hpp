@@ -43,7 +43,7 @@ class Anneal {
   /// How much work the search does by default: what fits the times promised for this many nodes.
   [[nodiscard]] static std::uint64_t default_work(std::size_t nodes) {
     const double n = static_cast<double>(std::max<std::size_t>(nodes, 1));
-    return static_cast<std::uint64_t>(n <= 1000 ? 1.5e6 + 4.5e3 * n : 6e6 * std::pow(n / 1000, 0.6));
+    return static_cast<std::uint64_t>(n <= 1000 ? 1e6 + 3.5e3 * n : 4.5e6 * std::pow(n / 1000, 0.3));
   }
 
  private:
@@ -63,17 +63,15 @@ class Anneal {
 
     // A few starts, each improved for a while; the best of them for the rest.
     Schedule best() {
-      const int starts = graph_.node_count() <= 5000 ? 4 : 1;
-      const std::uint64_t each = work_ / (2 * static_cast<std::uint64_t>(starts));
-      for (int k = 0; k < starts; ++k) {
-        from(own_order(graph_), static_cast<std::uint64_t>(k), each);
-        report(0.5 * (k + 1) / starts);
-        if (stop_()) break;
+      const std::uint64_t starts = graph_.node_count() <= 5000 ? 4 : 1;
+      for (std::uint64_t k = 0; k < starts && spent_ < work_ && !stop_(); ++k) {
+        from(own_order(graph_), k, work_ / (2 * starts));
+        report(0.5 * static_cast<double>(k + 1) / static_cast<double>(starts));
       }
-      for (const Schedule& start : options_.starts) from(start, 17, each / 2);
+      for (const Schedule& start : options_.starts) from(start, 17, work_ / 8);
       if (found_ && !stop_()) {
         RecomputeSearch search{facts_, best_, rules_, request_.seed * 977 + 5};
-        search.improve(search.work() + work_ / 2, options_.heat / 2);
+        search.improve(search.work() + std::max(work_ / 4, work_ - std::min(work_, spent_)), options_.heat / 2);
         take(search);
       }
       report(1);
@@ -85,9 +83,10 @@ class Anneal {
     void from(const Schedule& start, std::uint64_t k, std::uint64_t work) {
       RecomputeSearch search{facts_, start, rules_, request_.seed * 1000 + k};
       search.set_noise(k == 0 ? 0 : 0.25 * static_cast<double>(k));
-      const bool fits = search.reach_budget(search.work() + 20 * work_);
+      const bool fits = search.reach_budget(work_);
       search.set_noise(0);
       if (fits) search.improve(search.work() + work, options_.heat);
+      spent_ += search.work();
       take(search);
     }
 
@@ -129,7 +128,7 @@ class Anneal {
     ScheduleFacts facts_;
     StopSignal stop_;
     SearchRules rules_;
-    std::uint64_t work_ = 0;
+    std::uint64_t work_ = 0, spent_ = 0;
     Schedule best_;
     bool found_ = false;
     std::int64_t peak_ = 0, ticks_ = 0;
