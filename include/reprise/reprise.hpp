@@ -19,3 +19,6 @@
 #include <reprise/plan/recompute_search.hpp>
 #include <reprise/plan/schedule.hpp>
 #include <reprise/plan/simulate.hpp>
+
+#include <reprise/rewrite/listing.hpp>
+#include <reprise/rewrite/rewriting.hpp>
