@@ -134,12 +134,13 @@ class NotAtHand {
 /// Fills in what the cone's nodes read, and which of them stand in the way.
 template <class G>
 void inspect_cone(const G& graph, const std::vector<bool>& kept, RecomputeCone& cone) {
+  const auto made_again = [&](ValueId v) { return std::binary_search(cone.nodes.begin(), cone.nodes.end(), producer(graph, v)); };
   for (NodeId n : cone.nodes) {
     if (!may_run_again(graph, n)) cone.only_once.push_back(n);
     for (ValueId v : reads(graph, n)) {
-      const bool made = producer(graph, v).valid(), destroyed = destroys(graph, n, v);
-      if ((kept[v.index] || !made) && !destroyed) cone.sources.push_back(v);
-      else if (!made) cone.lost.push_back(v);
+      if (made_again(v)) continue;  // also where an older instance is kept: the newest is read
+      const bool there = (kept[v.index] || !producer(graph, v).valid()) && !destroys(graph, n, v);
+      (there ? cone.sources : cone.lost).push_back(v);
     }
   }
   for (auto* list : {&cone.sources, &cone.lost}) {
@@ -148,20 +149,26 @@ void inspect_cone(const G& graph, const std::vector<bool>& kept, RecomputeCone& 
   }
 }
 
-/// What must run to have `target` again, where the values in `kept` and those that are there from the start can be read. Time is
-/// not part of the question: whether something kept has been overwritten by then, the caller knows, or the simulator.
+/// What must run to have `target` again, where the values that `kept` marks and those that are there from the start can be read.
+/// Time is not part of the question: whether something kept has been overwritten by then, the caller knows, or the simulator.
 template <class G>
-[[nodiscard]] RecomputeCone recompute_cone(const GraphAdapter<G>& adapter, ValueId target, std::span<const ValueId> kept) {
+[[nodiscard]] RecomputeCone recompute_cone(const GraphAdapter<G>& adapter, ValueId target, const std::vector<bool>& kept) {
   const G& graph = adapter.graph();
   const NodeId last = producer(graph, target);
   if (!last.valid()) return {.nodes = {}, .sources = {}, .lost = {target}, .only_once = {}};
-  std::vector<bool> is_kept(value_count(graph), false);
-  for (ValueId v : kept) is_kept[v.index] = true;
-  const boost::filtered_graph<GraphAdapter<G>, NotAtHand<G>> needed{adapter, NotAtHand<G>{adapter, is_kept}};
+  const boost::filtered_graph<GraphAdapter<G>, NotAtHand<G>> needed{adapter, NotAtHand<G>{adapter, kept}};
   RecomputeCone cone;
   cone.nodes = nodes_of(reachable(boost::make_reverse_graph(needed), std::span{&last, 1}));
-  inspect_cone(graph, is_kept, cone);
+  inspect_cone(graph, kept, cone);
   return cone;
+}
+
+/// As above, with the kept values in a list.
+template <class G>
+[[nodiscard]] RecomputeCone recompute_cone(const GraphAdapter<G>& adapter, ValueId target, std::span<const ValueId> kept) {
+  std::vector<bool> is_kept(value_count(adapter.graph()), false);
+  for (ValueId v : kept) is_kept[v.index] = true;
+  return recompute_cone(adapter, target, is_kept);
 }
 
 template <class G>

@@ -1,0 +1,148 @@
+#pragma once
+// What every activation is worth: the metrics of the mu-TWO scheduler, from a profile.
+//
+//   forward    x ──fc1──▶ h1 ──relu1──▶ r1 ──fc2──▶ h2 ──relu2──▶ r2 ──fc3──▶ y ──loss──▶ l          activations of 400 B
+//   us            30          5             20         4             10         2
+//   backward   d_loss 2,  d_fc3 9 + 8,  d_relu2 3,  then d_fc2 reads r1,  d_relu1 reads r1,  d_fc1 reads x
+//
+//   of r1              created relu1, last_forward fc2, first_backward d_fc2, last_backward d_relu1
+//   inactive_time      38 us, from the end of fc2 to the start of d_fc2: what a transfer could hide behind
+//   recompute_nodes    fc1, relu1: backward does not use h1, so it is not there; x is
+//   recompute_sources  x and fc1's weight
+//   recomp_time        35 us
+//   recomp_memory      800 B: h1 and r1 stand side by side
+//   recompute_ratio    400 B / 35 us = 11.4: the larger, the better it is to recompute
+//   swap_time          out and in
+//
+// Recomputing is judged with all others kept: whatever else backward reads is there, what it does not read is not. Times are as
+// measured, without floors; an activation that costs nothing to recompute has an infinite ratio, one that cannot be recomputed a
+// ratio of 0.
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <reprise/graph/adapter.hpp>
+#include <reprise/graph/analysis.hpp>
+#include <reprise/graph/builder.hpp>
+#include <reprise/graph/dependency.hpp>
+#include <reprise/plan/simulate.hpp>
+#include <reprise/profile/profile.hpp>
+
+namespace reprise {
+
+struct ActivationMetrics {
+  StorageUse use{};              ///< bytes, creation, last_forward, first_backward, last_backward
+  Microseconds inactive_time{};  ///< from the end of the last forward use to the start of the first backward use
+  bool recomputable = false;
+  std::vector<NodeId> recompute_nodes{};     ///< in running order; empty where it cannot be recomputed
+  std::vector<ValueId> recompute_sources{};  ///< what they read
+  Microseconds recomp_time{};
+  Bytes recomp_memory{};       ///< the most that recomputing holds beyond what is there: intermediates, workspace, the result
+  double recompute_ratio = 0;  ///< bytes a microsecond
+  Microseconds swap_time{};    ///< out and in; 0 where not known
+  bool operator==(const ActivationMetrics&) const = default;
+};
+
+/// By value: whether backward finds it where nothing is given up. Of each storage that backward uses, that is the version that it
+/// reads first, and every view of it.
+[[nodiscard]] inline std::vector<bool> kept_for_backward(const StepGraph& graph, std::span<const StorageUse> uses) {
+  std::vector<bool> kept(graph.value_count(), false);
+  for (std::size_t i = 0; i < graph.value_count(); ++i) {
+    const ValueId saved = uses[graph.value(ValueId{i}).storage.index].saved;
+    kept[i] = saved.valid() && viewed(graph, ValueId{i}) == saved;
+  }
+  return kept;
+}
+
+/// The nodes of a cone as a graph of their own: sources are there and cost nothing, `result` is handed over.
+[[nodiscard]] inline StepGraph cone_graph(const StepGraph& graph, const RecomputeCone& cone, ValueId result) {
+  GraphBuilder b;
+  std::unordered_map<ValueId, ValueId> renamed;
+  for (ValueId v : cone.sources) renamed[v] = b.add_value({.id = graph.value(v).id, .persistent = true});
+  std::size_t next = renamed.size();
+  for (NodeId n : cone.nodes)
+    for (ValueId v : graph.outputs(n)) renamed[v] = ValueId{next++};
+  const auto rename = [&](std::span<const ValueId> list) {
+    std::vector<ValueId> out;
+    for (ValueId v : list) out.push_back(renamed.at(v));
+    return out;
+  };
+  for (NodeId n : cone.nodes) {
+    for (ValueId v : graph.outputs(n)) {
+      Value made = graph.value(v);
+      if (made.alias_of.valid()) made.alias_of = renamed.at(made.alias_of);
+      if (made.overwrites.valid()) made.overwrites = renamed.at(made.overwrites);
+      b.add_value(std::move(made));
+    }
+    b.add_node({.id = graph.node(n).id, .time = graph.node(n).time, .workspace = graph.node(n).workspace}, rename(graph.inputs(n)),
+               rename(graph.outputs(n)));
+  }
+  b.add_output(renamed.at(result));
+  return std::move(b).build();
+}
+
+/// Bytes a microsecond. Nothing is gained where there are no bytes, and everything where it takes no time.
+[[nodiscard]] inline double recompute_ratio(Bytes bytes, Microseconds time) {
+  if (bytes == Bytes{0}) return 0;
+  return time.count == 0 ? std::numeric_limits<double>::infinity() : static_cast<double>(bytes.count) / time.count;
+}
+
+/// Fills in what recomputing `result` takes. `kept` says what is there.
+inline void measure_recomputation(const GraphAdapter<StepGraph>& adapter, ValueId result, const std::vector<bool>& kept,
+                                  ActivationMetrics& m) {
+  RecomputeCone cone = recompute_cone(adapter, result, kept);
+  m.recomputable = cone.possible();
+  if (!m.recomputable) return;
+  const StepGraph alone = cone_graph(adapter.graph(), cone, result);
+  const Simulation run = simulate(alone, own_order(alone));
+  m.recomp_time = run.time;
+  m.recomp_memory = run.peak;
+  m.recompute_ratio = recompute_ratio(m.use.bytes, m.recomp_time);
+  m.recompute_nodes = std::move(cone.nodes);
+  m.recompute_sources = std::move(cone.sources);
+}
+
+/// When each node starts in the graph's own order, in microseconds, and when the last one is done.
+[[nodiscard]] inline std::vector<double> start_times(const StepGraph& graph) {
+  std::vector<double> starts{0};
+  for (const Node& n : graph.nodes()) starts.push_back(starts.back() + n.time.count);
+  return starts;
+}
+
+/// From the end of one node to the start of another; 0 where one of them is none, or they stand the other way round.
+[[nodiscard]] inline Microseconds time_between(std::span<const double> starts, NodeId from, NodeId to) {
+  if (!from.valid() || !to.valid() || to <= from) return {};
+  return {starts[to.index] - starts[from.index + 1]};
+}
+
+/// One entry an activation, in the order of creation. What backward does not use has no inactive time; recomputing it means making
+/// the value that brought its bytes.
+[[nodiscard]] inline std::vector<ActivationMetrics> activation_metrics(const Profile& profile) {
+  const StepGraph& graph = profile.graph;
+  const GraphAdapter adapter{graph, Edges::data};
+  std::vector<bool> kept = kept_for_backward(graph, storage_uses(graph));
+  std::vector<std::vector<ValueId>> inside(graph.storage_count());  // kept values, by storage
+  for (std::size_t i = 0; i < kept.size(); ++i)
+    if (kept[i]) inside[graph.value(ValueId{i}).storage.index].push_back(ValueId{i});
+  const std::vector<double> starts = start_times(graph);
+
+  std::vector<ActivationMetrics> all;
+  for (const StorageUse& use : activation_uses(graph)) {
+    ActivationMetrics m;
+    m.use = use;
+    m.inactive_time = time_between(starts, use.last_forward, use.first_backward);
+    for (ValueId v : inside[use.storage.index]) kept[v.index] = false;
+    measure_recomputation(adapter, use.saved.valid() ? use.saved : use.value, kept, m);
+    for (ValueId v : inside[use.storage.index]) kept[v.index] = true;
+    m.swap_time = profile.storages[use.storage.index].swap_out + profile.storages[use.storage.index].swap_in;
+    all.push_back(std::move(m));
+  }
+  return all;
+}
+
+}  // namespace reprise
