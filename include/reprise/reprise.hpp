@@ -52,7 +52,11 @@
 #include <reprise/plan/strategies/mu_two.hpp>
 #include <reprise/plan/strategies/portfolio.hpp>
 
+#include <reprise/rewrite/extract.hpp>
+#include <reprise/rewrite/extraction_dot.hpp>
 #include <reprise/rewrite/listing.hpp>
+#include <reprise/rewrite/names.hpp>
 #include <reprise/rewrite/rewriting.hpp>
+
 
 #include <reprise/report/palette.hpp>

@@ -21,6 +21,7 @@
 
 #include <reprise/error.hpp>
 #include <reprise/graph/step_graph.hpp>
+#include <reprise/rewrite/names.hpp>
 #include <reprise/rewrite/rewriting.hpp>
 
 namespace reprise {
@@ -45,7 +46,7 @@ class ListingWriter {
  private:
   void write_step(std::size_t i, const ProgramStep& step) {
     out_ << i << "  " << (step.writes.empty() ? "" : list(step.writes) + " = ")
-         << name(graph_.node(step.node), "node ", step.clone) << '(' << list(step.reads) << ')';
+         << name_of(graph_.node(step.node), step.clone) << '(' << list(step.reads) << ')';
     for (AllocationId a : step.allocates) out_ << "  + " << name(owner_[a.index]) << ' ' << program_.allocations[a.index].bytes;
     for (AllocationId a : step.frees) out_ << "  - " << name(owner_[a.index]);
     if (step.effects == Effects::perform) out_ << "  updates " << updated(step.node);
@@ -54,14 +55,8 @@ class ListingWriter {
     out_ << '\n';
   }
 
-  template <class Item>
-  static std::string name(const Item& item, const char* kind, std::uint32_t clone) {
-    std::string text = item.name.empty() ? kind + std::to_string(item.id) : item.name;
-    return clone == 0 ? text : text + "#" + std::to_string(clone);
-  }
-
   [[nodiscard]] std::string name(SlotId s) const {
-    return s.valid() ? name(graph_.value(program_.slots[s.index].value), "value ", clone_of_[s.index]) : "(gone)";
+    return s.valid() ? name_of(graph_.value(program_.slots[s.index].value), clone_of_[s.index]) : "(gone)";
   }
 
   [[nodiscard]] std::string list(std::span<const SlotId> slots) const {
@@ -72,7 +67,7 @@ class ListingWriter {
 
   [[nodiscard]] std::string updated(NodeId n) const {
     std::string text;
-    for (ValueId v : graph_.updates(n)) text += (text.empty() ? "" : ", ") + name(graph_.value(v), "value ", 0);
+    for (ValueId v : graph_.updates(n)) text += (text.empty() ? "" : ", ") + name_of(graph_.value(v));
     return text;
   }
 
