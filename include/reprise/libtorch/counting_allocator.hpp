@@ -91,6 +91,8 @@ REPRISE_ONE_PER_PROCESS inline MemoryCounter& cpu_memory() {
 struct MemoryGate {
   virtual ~MemoryGate() = default;
   virtual void before_allocation(Bytes bytes) = 0;
+  /// What it has spent on that so far: not part of the op that asked.
+  [[nodiscard]] virtual Microseconds time_spent() const = 0;
 };
 
 /// The gate of this thread; none unless a limit is in force.

@@ -99,6 +99,8 @@ class MemoryLimit final : public MemoryGate {
     pinned_.clear();
   }
 
+  [[nodiscard]] Microseconds time_spent() const override { return stats_.time_out + stats_.time_in; }
+
   void before_allocation(Bytes bytes) override {
     if (cpu_memory().live() + bytes <= limit_) return;
     while (cpu_memory().live() + bytes > limit_) {

@@ -183,6 +183,7 @@ class Recorder {
 
     cpu_memory().open_window();
     const Bytes before = cpu_memory().existing();
+    const Microseconds moving = memory_gate() != nullptr ? memory_gate()->time_spent() : Microseconds{};
     const auto start = std::chrono::steady_clock::now();
     try {
       op.redispatchBoxed(keys, &stack);
@@ -191,6 +192,7 @@ class Recorder {
       throw;
     }
     call.time = {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count()};
+    if (memory_gate() != nullptr) call.time = {std::max(0.0, call.time.count - (memory_gate()->time_spent() - moving).count)};
 
     const NodeId node{recording_.calls.size()};
     Bytes made{};

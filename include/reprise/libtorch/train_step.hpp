@@ -1,24 +1,30 @@
 #pragma once
-// A TrainStep is a training step as a function: captured on its first call, run from its graph on the following ones.
+// A TrainStep is a training step as a function: captured on its first call, run from its graph on the following ones, inside a
+// memory budget where one is given.
 //
-//   reprise::TrainStep step{model, [&](auto x, auto y) { return torch::cross_entropy_loss(model->forward(x), y); }};
+//   reprise::TrainStep step{model, [&](auto x, auto y) { return torch::cross_entropy_loss(model->forward(x), y); }, {.budget = 4_GiB}};
 //   for (auto& [x, y] : batches) {
 //     optimizer.zero_grad();
 //     auto loss = step(x, y);           // forward and backward: .grad is filled, as eager would, bit for bit
 //     optimizer.step();
 //   }
 //   step.counters();                    // {.captures = 1, .replays = 99, .eager_runs = 0}
+//   step.last();                        // {.peak = 3.9 GiB, .predicted_peak = 3.9 GiB, .budget = 4 GiB, .recomputed = 120, …}
 //
 // The contract: the loss function depends on its arguments, the model's parameters and buffers and the default generator alone.
 // Host state (a counter, a branch on a host random number, a number that changes every step) is what a replay cannot see.
 //
-//   call ──▶ signature known? ──no──▶ capture (a valid step) ──can it be run again?──no──▶ eagerly, with a notice
-//                 │ yes                                              │ yes
+//   call ──▶ signature known? ──no──▶ capture (a valid step, inside the budget) ──can it be run again?──no──▶ eagerly, with a notice
+//                 │ yes                                              │ yes: plan for what the budget leaves
 //                 ▼                                                  ▼
 //              replay ──a host value or a data-decided shape differs──▶ put back, capture anew
+//
+// The budget bounds what the allocator holds in the process. When the base changes (Adam's state appears after the first step), the
+// plan is made again for what is left.
 
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <list>
@@ -28,9 +34,12 @@
 #include <utility>
 #include <vector>
 
+#include <reprise/libtorch/budget.hpp>
 #include <reprise/libtorch/capture.hpp>
 #include <reprise/libtorch/program.hpp>
 #include <reprise/libtorch/signature.hpp>
+#include <reprise/plan/plan_file.hpp>
+#include <reprise/plan/strategies.hpp>
 
 namespace reprise {
 
@@ -41,6 +50,8 @@ struct StepCounters {
   std::int64_t eager_runs = 0;
   std::int64_t guard_failures = 0;     ///< replays that were given up because a host value or shape differed; each was captured anew
   std::int64_t workspace_changes = 0;  ///< nodes that took another workspace than predicted; the prediction follows
+  std::int64_t plans = 0;              ///< schedules that were made
+  std::int64_t fallbacks = 0;          ///< steps inside the budget only by moving storages out: no plan was found for them
 };
 
 /// What the last call took.
@@ -48,11 +59,30 @@ struct StepMeasurement {
   Bytes base{};            ///< what the allocator held when the step began
   Bytes peak{};            ///< what it held at most
   Bytes predicted_peak{};  ///< what the graph says; of a captured or eager step: its own peak
+  Bytes eager_peak{};      ///< what the step would take without a budget; 0 where that is not known
+  Bytes floor{};           ///< what no schedule can go below
+  Bytes budget{};          ///< 0 for none
+  Bytes moved{};           ///< moved out to stay inside it
+  std::size_t recomputed = 0;       ///< ops that ran again
+  double extra_time_predicted = 0;  ///< as a share of the step's own time
+  double plan_seconds = 0;          ///< spent on planning in this call
   bool replayed = false;
+};
+
+/// What happens where no plan fits the budget, or a step cannot be captured.
+enum class OnFallback : std::uint8_t {
+  notice,  ///< the step runs inside the budget by moving storages out, and is told of once
+  error,   ///< Errc::budget_unreachable or capture_failed
 };
 
 struct TrainStepOptions {
   std::string name = "step";
+  Budget budget{};
+  std::string strategy = "anneal";       ///< one of strategy_names
+  PlanRequest planning{};                ///< seed, effort, seconds, keep_order…; its budget is set here
+  OnFallback on_fallback = OnFallback::notice;
+  Bytes limit_until_known{};             ///< of a share: what the first step may hold, before the share is known; 0 for no limit
+  std::filesystem::path spill_folder{};  ///< where storages are moved to; empty for the system's folder for temporary files
   std::size_t max_plans = 16;  ///< signatures that are kept; the one used longest ago goes first
   /// Told once why a step runs eagerly or was captured anew. By default written to stderr where REPRISE_LOG is set.
   std::function<void(const std::string&)> on_notice{};
@@ -87,16 +117,29 @@ class TrainStep {
   }
   /// Why the last call's signature runs eagerly; empty where it is replayed.
   [[nodiscard]] std::string refusal() const { return current_ == nullptr ? std::string{} : current_->refusal; }
+  /// The plan of the last call; its peak is the graph's, persistent values included.
+  [[nodiscard]] const Plan& plan() const {
+    if (current_ == nullptr || !current_->program) throw Error(Errc::bad_argument, "the last step has no plan: it ran eagerly, or none has run yet");
+    return current_->plan;
+  }
+  /// Writes the last call's plan as a reprise.plan file.
+  void save_plan(const std::filesystem::path& file) const { write_plan_file(file.string(), graph(), plan()); }
+  /// The plan that the next capture uses instead of making one. It is refused, by name, where it was made for another graph.
+  void load_plan(std::filesystem::path file) { plan_file_ = std::move(file); }
 
  private:
   /// Guards that keep failing mean that the step is not the same from call to call: it is then left to eager.
   static constexpr int patience = 3;
 
-  struct Plan {
+  /// What is known of one signature.
+  struct Known {
     std::string signature{};
     std::unique_ptr<CapturedStep> captured{};
     std::unique_ptr<LibTorchProgram> program{};
-    std::string refusal{};
+    Plan plan{};
+    Bytes room{};           ///< above the base: what the program was planned for
+    bool unplannable = false;
+    std::string refusal{};  ///< why it is not run from its graph
     int failures = 0;
   };
   using Run = std::function<std::vector<at::Tensor>()>;
@@ -123,20 +166,32 @@ class TrainStep {
 
   std::vector<at::Tensor> step(const StepArguments& arguments, const Run& run) {
     const ModelTensors model = list_tensors_();
-    Plan& plan = plan_for(signature_of(model, list_training_ ? list_training_() : std::string{}, arguments));
-    current_ = &plan;
+    Known& known = known_for(signature_of(model, list_training_ ? list_training_() : std::string{}, arguments));
+    current_ = &known;
     last_ = {.base = cpu_memory().live()};
     cpu_memory().reset_peak();
     std::vector<at::Tensor> results;
-    if (!plan.refusal.empty()) results = run_eagerly(run);
-    else if (!plan.program || !replay(plan, model, arguments, results)) results = capture_anew(plan, model, arguments, run);
+    if (!known.refusal.empty()) results = run_without_graph(model, arguments, run);
+    else if (!known.captured) results = capture_anew(known, model, arguments, run);
+    else if (!fits(known) || !replay(known, model, arguments, results)) results = known.refusal.empty() && known.captured && known.unplannable
+                                                                                     ? run_without_graph(model, arguments, run)
+                                                                                     : capture_anew(known, model, arguments, run);
     last_.peak = cpu_memory().peak();
     if (!last_.replayed) last_.predicted_peak = last_.peak;
     return results;
   }
 
-  std::vector<at::Tensor> run_eagerly(const Run& run) {
+  // ── running ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  // What cannot be captured or planned runs as it is; under a budget, inside it by moving out what the running op does not read.
+  std::vector<at::Tensor> run_without_graph(const ModelTensors& model, const StepArguments& arguments, const Run& run) {
     ++counters_.eager_runs;
+    if (options_.budget.given()) {
+      ++counters_.fallbacks;
+      CapturedStep step = capture_step(model, arguments, run, capture_options());
+      last_.moved = step.transfers().bytes_out;
+      return step.take_results();
+    }
     std::vector<at::Tensor> results = run();
     detail::run_backward(results);
     for (at::Tensor& result : results)
@@ -144,54 +199,178 @@ class TrainStep {
     return results;
   }
 
-  bool replay(Plan& plan, const ModelTensors& model, const StepArguments& arguments, std::vector<at::Tensor>& results) {
+  bool replay(Known& known, const ModelTensors& model, const StepArguments& arguments, std::vector<at::Tensor>& results) {
     const std::vector<NamedTensor> leaves = detail::leaves_of(model, arguments);
-    RunOutcome outcome = plan.program->run({model.parameters, model.buffers, arguments.tensors, leaves});
+    RunOutcome outcome = known.program->run({model.parameters, model.buffers, arguments.tensors, leaves});
     counters_.workspace_changes += static_cast<std::int64_t>(outcome.workspace_changes);
     if (!outcome.completed) {
       ++counters_.guard_failures;
       notice("captured anew: " + outcome.difference);
-      if (++plan.failures >= patience) plan.refusal = "the step differs from call to call: " + outcome.difference;
+      if (++known.failures >= patience) known.refusal = "the step differs from call to call: " + outcome.difference;
       return false;
     }
-    const auto& gradient_of = plan.captured->gradient_of();
+    const auto& gradient_of = known.captured->gradient_of();
     for (std::size_t i = 0; i < gradient_of.size(); ++i) leaves[gradient_of[i]].tensor.mutable_grad() = std::move(outcome.gradients[i]);
     results = std::move(outcome.results);
     ++counters_.replays;
     last_.replayed = true;
-    last_.predicted_peak = last_.base + plan.program->peak_above_base();
+    last_.predicted_peak = last_.base + known.program->peak_above_base();
+    last_.recomputed = known.plan.schedule.size() - known.captured->graph().node_count();
+    last_.extra_time_predicted = known.plan.overhead();
     return true;
   }
 
-  std::vector<at::Tensor> capture_anew(Plan& plan, const ModelTensors& model, const StepArguments& arguments, const Run& run) {
-    plan.program.reset();
-    plan.captured.reset();
+  std::vector<at::Tensor> capture_anew(Known& known, const ModelTensors& model, const StepArguments& arguments, const Run& run) {
+    known.program.reset();
+    known.captured.reset();
+    known.unplannable = false;
     ++counters_.captures;
-    auto captured = std::make_unique<CapturedStep>(capture_step(model, arguments, run, {.name = options_.name}));
+    auto captured = std::make_unique<CapturedStep>(capture_step(model, arguments, run, capture_options()));
     std::vector<at::Tensor> results = captured->take_results();
-    if (plan.refusal.empty()) plan.refusal = captured->refusal();
-    if (!plan.refusal.empty()) {
-      notice("from now on this step runs eagerly: " + plan.refusal);
+    last_.moved = captured->transfers().bytes_out;
+    if (known.refusal.empty()) known.refusal = captured->refusal();
+    if (!known.refusal.empty()) {
+      if (options_.on_fallback == OnFallback::error) throw Error(Errc::capture_failed, std::exchange(known.refusal, {}));
+      notice("from now on this step runs " + std::string(options_.budget.given() ? "by moving storages out" : "eagerly") + ": " + known.refusal);
       return results;
     }
-    plan.captured = std::move(captured);
-    plan.program = std::make_unique<LibTorchProgram>(*plan.captured, own_order(plan.captured->graph()));
+    known.captured = std::move(captured);
+    static_cast<void>(fits(known));
     return results;
   }
 
-  Plan& plan_for(std::string signature) {
+  [[nodiscard]] CaptureOptions capture_options() const {
+    CaptureOptions options{.name = options_.name, .spill_folder = options_.spill_folder};
+    if (options_.budget.kind == Budget::Kind::bytes) options.memory_limit = options_.budget.bytes;
+    else if (budget_ > Bytes{0}) options.memory_limit = budget_;
+    else options.memory_limit = options_.limit_until_known;
+    return options;
+  }
+
+  // ── planning ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  // Makes sure that there is a program for what the budget leaves above the base. False where none was found.
+  bool fits(Known& known) {
+    const StepGraph& graph = known.captured->graph();
+    const Bytes persistent = graph.persistent_bytes();
+    last_.eager_peak = last_.base + (known.captured->recording().peak - known.captured->recording().base);
+    last_.floor = last_.base + (floor_bytes(graph) - persistent);
+    if (!options_.budget.given()) {
+      if (!known.program) use(known, plan_own_order(graph));
+      return true;
+    }
+    if (!known.program && !plan_file_.empty()) use(known, read_plan(graph));
+    last_.budget = budget_now();
+    const Bytes room = last_.budget - last_.base;
+    if (known.program && known.program->peak_above_base() <= room && !worth_planning_again(known, room)) return true;
+    if (known.unplannable && room <= known.room) return fall_back(known, room);
+    return plan_for(known, room);
+  }
+
+  bool plan_for(Known& known, Bytes room) {
+    const StepGraph& graph = known.captured->graph();
+    PlanRequest request = options_.planning;
+    request.budget = graph.persistent_bytes() + room;
+    known.room = room;
+    if (room <= Bytes{0}) return fall_back(known, room);
+    Plan plan = options_.budget.kind == Budget::Kind::extra_time ? plan_within_time(graph, request) : plan_with(options_.strategy, graph, request);
+    ++counters_.plans;
+    last_.plan_seconds += plan.seconds;
+    if (!plan.within_budget()) return fall_back(known, plan.peak - graph.persistent_bytes());
+    notice("planned: " + format_bytes(plan.baseline_peak) + " to " + format_bytes(plan.peak) + ", " +
+           std::to_string(plan.schedule.size() - graph.node_count()) + " ops again");
+    known.unplannable = false;
+    use(known, std::move(plan));
+    return true;
+  }
+
+  bool fall_back(Known& known, Bytes smallest) {
+    const std::string why = "no schedule within the budget of " + format_bytes(last_.budget) + " (" + std::to_string(last_.budget.count) +
+                            " bytes) was found: the base is " + std::to_string(last_.base.count) + ", no schedule is below " +
+                            std::to_string(last_.floor.count) + ", the smallest peak found is " + std::to_string((last_.base + smallest).count);
+    if (options_.on_fallback == OnFallback::error) throw Error(Errc::budget_unreachable, why);
+    if (!known.unplannable) notice("this step runs inside the budget by moving storages out: " + why);
+    known.unplannable = true;
+    known.program.reset();
+    return false;
+  }
+
+  // The base may shrink as well: what was planned for far less room pays for recomputation that is no longer needed.
+  [[nodiscard]] static bool worth_planning_again(const Known& known, Bytes room) {
+    return known.plan.overhead() > 0 && known.room > Bytes{0} && room.count > known.room.count + known.room.count / 20;
+  }
+
+  // A share is a share of what eager would take now: it counts the optimizer's state once that is there.
+  Bytes budget_now() {
+    if (options_.budget.kind == Budget::Kind::extra_time) return last_.eager_peak;
+    budget_ = options_.budget.resolve(last_.eager_peak, last_.floor);
+    return budget_;
+  }
+
+  // The smallest peak that costs at most so much extra time, by halving the interval between floor and own peak.
+  Plan plan_within_time(const StepGraph& graph, PlanRequest request) const {
+    Plan best = plan_own_order(graph);
+    double seconds = 0;
+    Bytes low = floor_bytes(graph), high = best.peak;
+    for (int i = 0; i < 8 && low < high; ++i) {
+      request.budget = low + Bytes{(high - low).count / 2};
+      Plan plan = plan_with(options_.strategy, graph, request);
+      seconds += plan.seconds;
+      if (plan.within_budget() && plan.overhead() * 100 <= options_.budget.percent) {
+        high = plan.peak;
+        best = std::move(plan);
+      } else {
+        low = request.budget + Bytes{1};
+      }
+    }
+    best.budget = best.peak;
+    best.seconds = seconds;
+    return best;
+  }
+
+  [[nodiscard]] static Plan plan_own_order(const StepGraph& graph) {
+    Plan plan;
+    plan.schedule = own_order(graph);
+    const Simulation cost = simulate(graph, plan.schedule);
+    plan.budget = plan.peak = plan.baseline_peak = cost.peak;
+    plan.time = plan.baseline_time = cost.time;
+    plan.strategy = "none";
+    return plan;
+  }
+
+  [[nodiscard]] Plan read_plan(const StepGraph& graph) const {
+    const PlanFile file = read_plan_file(plan_file_.string(), graph);
+    if (file.graph_hash && file.graph_hash->starts_with(graph_hash_kind) && *file.graph_hash != graph_hash(graph))
+      throw Error(Errc::bad_schedule, "'" + plan_file_.string() + "' was made for another model, or for other shapes: its graph is " + *file.graph_hash +
+                                          ", this one is " + graph_hash(graph));
+    Plan plan = plan_own_order(graph);
+    plan.schedule = file.schedule;
+    const Simulation cost = simulate(graph, plan.schedule);
+    if (!cost.valid) throw Error(Errc::bad_schedule, "'" + plan_file_.string() + "': " + cost.violation->message);
+    plan.peak = cost.peak;
+    plan.time = cost.time;
+    plan.strategy = file.strategy.value_or("file");
+    return plan;
+  }
+
+  void use(Known& known, Plan plan) {
+    known.program = std::make_unique<LibTorchProgram>(*known.captured, plan.schedule);
+    known.plan = std::move(plan);
+  }
+
+  Known& known_for(std::string signature) {
     const auto it = index_.find(signature);
     if (it != index_.end()) {
-      plans_.splice(plans_.begin(), plans_, it->second);
-      return plans_.front();
+      known_.splice(known_.begin(), known_, it->second);
+      return known_.front();
     }
-    if (plans_.size() >= options_.max_plans && !plans_.empty()) {
-      index_.erase(plans_.back().signature);
-      plans_.pop_back();
+    if (known_.size() >= options_.max_plans && !known_.empty()) {
+      index_.erase(known_.back().signature);
+      known_.pop_back();
     }
-    plans_.push_front({.signature = std::move(signature)});
-    index_.emplace(plans_.front().signature, plans_.begin());
-    return plans_.front();
+    known_.push_front({.signature = std::move(signature)});
+    index_.emplace(known_.front().signature, known_.begin());
+    return known_.front();
   }
 
   void notice(const std::string& text) {
@@ -203,9 +382,11 @@ class TrainStep {
   TrainStepOptions options_;
   std::function<ModelTensors()> list_tensors_;
   std::function<std::string()> list_training_;
-  std::list<Plan> plans_;  // most recently used first
-  std::unordered_map<std::string, typename std::list<Plan>::iterator> index_;
-  Plan* current_ = nullptr;
+  std::list<Known> known_;  // most recently used first
+  std::unordered_map<std::string, typename std::list<Known>::iterator> index_;
+  Known* current_ = nullptr;
+  Bytes budget_{};  // in bytes, once known
+  std::filesystem::path plan_file_;
   StepCounters counters_;
   StepMeasurement last_;
 };

@@ -1,0 +1,58 @@
+#pragma once
+// How much memory a step may use, as people say it.
+//
+//   Budget{4_GiB}                    all bytes that LibTorch's allocator holds in the process during the step, base included
+//   Budget::share(50)                50 % of what the step would take without a budget
+//   Budget::savable(50)              F + 50 % of (E − F): half of what can be saved at all (E: eager's peak, F: the floor)
+//   Budget::extra_time(10)           as small as at most 10 % extra time allows
+//
+// A step's budget in bytes is known once the step has been captured: resolve(what was measured).
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include <reprise/error.hpp>
+#include <reprise/units.hpp>
+
+namespace reprise {
+
+struct Budget {
+  enum class Kind : std::uint8_t { none, bytes, share, savable, extra_time } kind = Kind::none;
+  Bytes bytes{};
+  double percent = 0;
+
+  Budget() = default;
+  Budget(Bytes limit) : kind(Kind::bytes), bytes(limit) {
+    if (limit <= Bytes{0}) throw Error(Errc::bad_argument, "budget: " + std::to_string(limit.count) + " bytes; must be greater than zero");
+  }
+  [[nodiscard]] static Budget share(double percent) { return Budget(Kind::share, percent); }
+  [[nodiscard]] static Budget savable(double percent) { return Budget(Kind::savable, percent); }
+  [[nodiscard]] static Budget extra_time(double percent) { return Budget(Kind::extra_time, percent); }
+  /// "4GiB" or "50%".
+  [[nodiscard]] static Budget parse(std::string_view text) {
+    const Size size = parse_size(text);
+    return size.relative ? share(size.percent) : Budget(size.bytes);
+  }
+
+  [[nodiscard]] bool given() const { return kind != Kind::none; }
+
+  /// In bytes, for a step that takes `eager` without a budget and cannot go below `floor`. Not for extra_time.
+  [[nodiscard]] Bytes resolve(Bytes eager, Bytes floor) const {
+    switch (kind) {
+      case Kind::bytes: return bytes;
+      case Kind::share: return {static_cast<std::int64_t>(std::ceil(percent / 100 * static_cast<double>(eager.count)))};
+      case Kind::savable: return floor + Bytes{static_cast<std::int64_t>(std::ceil(percent / 100 * static_cast<double>((eager - floor).count)))};
+      case Kind::none:
+      case Kind::extra_time: break;
+    }
+    return eager;
+  }
+
+ private:
+  Budget(Kind which, double value) : kind(which), percent(value) {
+    if (!std::isfinite(value) || value <= 0) throw Error(Errc::bad_argument, "budget: " + std::to_string(value) + " %; must be greater than zero");
+  }
+};
+
+}  // namespace reprise
