@@ -35,8 +35,8 @@ class GraphDiff {
       if (!what.empty()) return Difference{n, label(n) + ": " + what};
     }
     if (a_.node_count() != b_.node_count())
-      return Difference{NodeId{common}, "one step has " + std::to_string(a_.node_count()) + " nodes, the other " + std::to_string(b_.node_count()) +
-                                            "; the first " + std::to_string(common) + " are the same"};
+      return Difference{NodeId{common}, "one step has " + std::to_string(a_.node_count()) + " nodes, the other " +
+                                            std::to_string(b_.node_count()) + "; the first " + std::to_string(common) + " are the same"};
     if (!same_values(a_.outputs(), b_.outputs())) return Difference{NodeId{common}, "the steps hand over different values"};
     return std::nullopt;
   }
@@ -66,7 +66,8 @@ class GraphDiff {
     if (x.size() != y.size()) return "number of results differs: " + std::to_string(x.size()) + " and " + std::to_string(y.size());
     for (std::size_t k = 0; k < x.size(); ++k) {
       const Value &v = a_.value(x[k]), &w = b_.value(y[k]);
-      if (v.bytes != w.bytes) return "result " + std::to_string(k) + " differs in size: " + format_bytes(v.bytes) + " and " + format_bytes(w.bytes);
+      if (v.bytes != w.bytes)
+        return "result " + std::to_string(k) + " differs in size: " + format_bytes(v.bytes) + " and " + format_bytes(w.bytes);
       if (v.extra != w.extra) return "result " + std::to_string(k) + " differs: " + v.extra + " and " + w.extra;
       if (!pair(x[k], y[k])) return "result " + std::to_string(k) + " is another value";
     }
