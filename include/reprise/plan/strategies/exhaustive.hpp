@@ -24,7 +24,7 @@ namespace reprise {
 
 class Exhaustive {
  public:
-  explicit Exhaustive(std::size_t most_states = 2'000'000) : most_states_(most_states) {}
+  explicit Exhaustive(std::size_t most_states = 500'000) : most_states_(most_states) {}
 
   [[nodiscard]] std::string_view name() const { return "exhaustive"; }
   [[nodiscard]] Schedule schedule(const StepGraph& graph, const PlanRequest& request) const {

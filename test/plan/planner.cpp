@@ -1,0 +1,178 @@
+#include <reprise/plan/planner.hpp>
+
+#include <reprise_test/catch.hpp>
+#include <reprise_test/random_graphs.hpp>
+
+#include <reprise/plan/cost_models/byte_cost.hpp>
+#include <reprise/plan/frontier.hpp>
+#include <reprise/plan/plan_file.hpp>
+#include <reprise/plan/strategies.hpp>
+
+#include <sstream>
+
+using namespace reprise;
+using namespace reprise::testing;
+using namespace reprise::literals;
+
+namespace {
+
+// The smallest models of the two concepts.
+struct NeverRecompute {
+  [[nodiscard]] std::string_view name() const { return "never"; }
+  [[nodiscard]] Schedule schedule(const StepGraph& graph, const PlanRequest&) const { return own_order(graph); }
+};
+struct Nonsense {
+  [[nodiscard]] std::string_view name() const { return "nonsense"; }
+  [[nodiscard]] Schedule schedule(const StepGraph&, const PlanRequest&) const { return {NodeId{0}, NodeId{0}}; }
+};
+struct OneMicrosecond {
+  [[nodiscard]] Microseconds time(const StepGraph&, NodeId) const { return {1}; }
+};
+static_assert(Strategy<NeverRecompute> && CostModel<OneMicrosecond>);
+static_assert(!Strategy<OneMicrosecond> && !CostModel<NeverRecompute>);
+
+Bytes share(const StepGraph& graph, double percent) {
+  return Size{.bytes = {}, .percent = percent, .relative = true}.resolve(simulate(graph, own_order(graph)).peak);
+}
+
+// A share of what can be saved: from the floor up.
+Bytes savable(const StepGraph& graph, double percent) {
+  const Bytes floor = floor_bytes(graph);
+  return floor + Bytes{static_cast<std::int64_t>(percent / 100 * static_cast<double>((simulate(graph, own_order(graph)).peak - floor).count))};
+}
+
+}  // namespace
+
+TEST_CASE("a budget above the baseline's peak returns the baseline") {
+  const StepGraph graph = chain_step(10);
+  const Plan plan = Planner{}.plan(graph, {.budget = share(graph, 100)});
+  CHECK(plan.schedule == own_order(graph));
+  CHECK(plan.overhead() == 0);
+  CHECK(plan.optimal);
+}
+
+TEST_CASE("zero and negative budgets are refused") {
+  const StepGraph graph = chain_step(3);
+  CHECK_THROWS_AS(Planner{}.plan(graph, {.budget = 0_B}), Error);
+  CHECK_THROWS_AS(Planner{}.plan(graph, {.budget = Bytes{-1}}), Error);
+}
+
+TEST_CASE("an unreachable budget names the bound and the smallest peak found") {
+  const StepGraph graph = chain_step(10);
+  try {
+    (void)Planner{}.plan_or_throw(graph, {.budget = 50_B});
+    FAIL("planned the impossible");
+  } catch (const Error& e) {
+    CHECK(e.code() == Errc::budget_unreachable);
+    CHECK(std::string(e.what()).find(std::to_string(floor_bytes(graph).count)) != std::string::npos);
+  }
+}
+
+TEST_CASE("an invalid proposal is not taken") {
+  const StepGraph graph = chain_step(10);
+  const Plan plan = Planner<MeasuredCost, Nonsense>{}.plan(graph, {.budget = share(graph, 50)});
+  CHECK(plan.schedule == own_order(graph));
+  CHECK_FALSE(plan.within_budget());
+}
+
+TEST_CASE("the cost model decides what time means") {
+  const StepGraph graph = chain_step(10);
+  const Plan plan = Planner<OneMicrosecond, NeverRecompute>{}.plan(graph, {.budget = share(graph, 50)});
+  CHECK(plan.time.count == 20);
+  CHECK(ByteCost{.gigabytes_per_second = 20, .launch_us = 2}.time(graph, NodeId{0}).count == 2 + 200 / 20e3);
+}
+
+TEST_CASE("every strategy gives a valid schedule, and says truly whether it fits") {
+  for (const StepGraph& graph : {chain_step(6), chain_step(24), resnet_step({.blocks = 4}), transformer_step({.layers = 2})})
+    for (std::string_view name : strategy_names)
+      for (bool keep : {true, false}) {
+        if (name == "exhaustive" && graph.node_count() > 16) continue;
+        CAPTURE(graph.name(), name, keep);
+        const Plan plan = plan_with(name, graph, {.budget = savable(graph, 60), .keep_order = keep, .effort = 0.05});
+        const Simulation s = simulate(graph, plan.schedule);
+        REQUIRE(s.valid);
+        CHECK(s.peak == plan.peak);
+        CHECK(s.time == plan.time);
+        CHECK(plan.strategy == name);
+        if (keep) CHECK(keeps_order(graph, plan.schedule));
+        if (name == "anneal" || name == "mu-two-exact" || name == "portfolio") CHECK(plan.within_budget());
+      }
+  CHECK_THROWS_AS(plan_with("best", chain_step(3), {.budget = 1_B}), Error);
+}
+
+TEST_CASE("the default is no worse than what is published") {
+  for (const StepGraph& graph : {resnet_step({.blocks = 8}), transformer_step({.layers = 4}), chain_step(40)})
+    for (double percent : {80.0, 50.0, 35.0}) {
+      CAPTURE(graph.name(), percent);
+      const PlanRequest request{.budget = savable(graph, percent), .keep_order = true, .effort = 0.3};
+      const Plan best = plan_with("anneal", graph, request);
+      REQUIRE(best.within_budget());
+      for (std::string_view other : {"mu-two", "min-cut", "chain-dp"}) {
+        const Plan plan = plan_with(other, graph, request);
+        if (plan.within_budget()) CHECK(best.time.count <= plan.time.count * (1 + 1e-12));
+      }
+    }
+}
+
+TEST_CASE("same seed, same plan") {
+  Rng rng{3};
+  const StepGraph graph = layered_graph(rng, {.nodes = 120});
+  const PlanRequest request{.budget = share(graph, 85), .seed = 5};
+  CHECK(Planner{}.plan(graph, request).schedule == Planner{}.plan(graph, request).schedule);
+}
+
+TEST_CASE("nodes pinned to be kept are not recomputed, pinned to be recomputed are") {
+  const StepGraph graph = chain_step(30);
+  PlanRequest request{.budget = share(graph, 60), .keep_order = true, .effort = 0.1};
+  request.keep = {NodeId{3}, NodeId{4}};
+  const auto runs = run_counts(graph, Planner{}.plan(graph, request).schedule);
+  CHECK(runs[3] == 1);
+  CHECK(runs[4] == 1);
+  request.keep.clear();
+  request.recompute = {NodeId{20}};
+  CHECK(run_counts(graph, Planner{}.plan(graph, request).schedule)[20] > 1);
+}
+
+TEST_CASE("cancelling gives the best so far") {
+  std::stop_source source;
+  source.request_stop();
+  Rng rng{4};
+  const StepGraph graph = layered_graph(rng, {.nodes = 200});
+  const Plan plan = Planner{}.plan(graph, {.budget = share(graph, 80), .cancel = source.get_token()});
+  CHECK(simulate(graph, plan.schedule).valid);
+}
+
+TEST_CASE("a plan file says what it was made for and is believed only where it is true") {
+  const StepGraph graph = chain_step(12);
+  Plan plan = Planner{}.plan(graph, {.budget = share(graph, 70)});
+  const PlanFile file = parse_plan(plan_text(graph, plan), graph);
+  CHECK(file.schedule == plan.schedule);
+  CHECK(false_claims(graph, file).empty());
+  plan.peak += 1_B;
+  CHECK(false_claims(graph, parse_plan(plan_text(graph, plan), graph)).front().rfind("peak_bytes", 0) == 0);
+  plan.peak -= 1_B;
+  StepGraph slower = graph;
+  slower.set_time(NodeId{0}, {1000});
+  CHECK(false_claims(slower, file).front().rfind("time_us", 0) == 0);
+  const std::vector<std::int64_t> sizes(12, 101);
+  CHECK(false_claims(chain_step(12, {}, sizes), file).front().rfind("graph_hash", 0) == 0);
+  CHECK_THROWS_AS(parse_plan("{", graph), Error);
+  CHECK_THROWS_AS(parse_plan(R"({"format":"reprise.plan","version":2,"schedule":[]})", graph), Error);
+  CHECK_THROWS_AS(parse_plan(R"({"format":"reprise.plan","version":1,"schedule":[99]})", graph), Error);
+  CHECK_THROWS_AS(parse_plan(R"({"format":"reprise.plan","version":1,"schedule":[1.5]})", graph), Error);
+}
+
+TEST_CASE("the frontier falls from left to right and draws itself") {
+  const StepGraph graph = chain_step(16);
+  const auto curve = frontier(graph, {.keep_order = true, .effort = 0.05}, 6);
+  REQUIRE(curve.size() >= 3);
+  CHECK(curve.front().overhead() == 0);
+  for (std::size_t i = 1; i < curve.size(); ++i) {
+    CHECK(curve[i].budget < curve[i - 1].budget);
+    CHECK(curve[i].time >= curve[i - 1].time);
+    CHECK(curve[i].within_budget());
+  }
+  std::ostringstream svg;
+  write_frontier_svg(svg, graph, curve);
+  CHECK(svg.str().rfind("<svg", 0) == 0);
+}
