@@ -27,7 +27,8 @@ struct Outcome {
 /// Five steps of a tiny model eagerly and inside the budget, everything compared.
 Outcome train_inside(std::string_view name, const Budget& budget, OptimizerKind optimizer = OptimizerKind::sgd) {
   models::Task eager = models::make(name, models::Config::tiny), ours = models::make(name, models::Config::tiny);
-  auto eager_optimizer = make_optimizer(optimizer, eager.module->parameters()), our_optimizer = make_optimizer(optimizer, ours.module->parameters());
+  auto eager_optimizer = make_optimizer(optimizer, eager.module->parameters()),
+       our_optimizer = make_optimizer(optimizer, ours.module->parameters());
   TrainStep step{ours.module, ours.loss, TrainStepOptions{.budget = budget, .planning = quick, .on_fallback = OnFallback::error}};
   Outcome outcome;
   for (int i = 0; i < 5; ++i) {
@@ -47,7 +48,8 @@ Outcome train_inside(std::string_view name, const Budget& budget, OptimizerKind 
     CHECK(same_bits(generator, generator_state()));
     eager_optimizer->step();
     our_optimizer->step();
-    const Subject a{eager.module->parameters(), {}, eager.module->buffers(), {}}, b{ours.module->parameters(), {}, ours.module->buffers(), {}};
+    const Subject a{eager.module->parameters(), {}, eager.module->buffers(), {}},
+        b{ours.module->parameters(), {}, ours.module->buffers(), {}};
     if (!same_state(a, b)) break;
     CHECK(step.last().peak == step.last().predicted_peak);
     if (i > 0) CHECK(step.last().peak <= step.last().budget);  // a share is known once the first step has run
@@ -118,7 +120,8 @@ TEST_CASE("a budget that no schedule meets: moved out with a notice, or an error
   const Bytes floor = cpu_memory().live() + (floor_bytes(graph) - graph.persistent_bytes());
 
   std::string notices;
-  TrainStep step{task.module, task.loss, TrainStepOptions{.budget = floor + 200_B, .on_notice = [&](const std::string& text) { notices += text; }}};
+  TrainStep step{task.module, task.loss,
+                 TrainStepOptions{.budget = floor + 200_B, .on_notice = [&](const std::string& text) { notices += text; }}};
   for (int i = 0; i < 3; ++i) {
     task.module->zero_grad();
     torch::manual_seed(8);

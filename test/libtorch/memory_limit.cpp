@@ -88,7 +88,8 @@ TEST_CASE("a full disk is an error that says so, and the step's tensors come bac
   const Bytes base = cpu_memory().live();
   std::string message;
   try {
-    static_cast<void>(capture(model, [&](const Tensor& in) { return model->forward(in); }, CaptureOptions{.memory_limit = base + 2_MiB}, x));
+    static_cast<void>(capture(
+        model, [&](const Tensor& in) { return model->forward(in); }, CaptureOptions{.memory_limit = base + 2_MiB}, x));
   } catch (const Error& e) {
     message = e.what();
     CHECK(e.code() == Errc::io);
@@ -115,7 +116,8 @@ TEST_CASE("a step is captured inside a quarter of what eager takes, with the sam
   const Bytes limit = cpu_memory().live() + Bytes{eager_above.count / 4};
   torch::manual_seed(9);
   cpu_memory().reset_peak();
-  const auto captured = capture(ours, [&](const Tensor& in) { return ours->forward(in); }, CaptureOptions{.memory_limit = limit}, x);
+  const auto captured = capture(
+      ours, [&](const Tensor& in) { return ours->forward(in); }, CaptureOptions{.memory_limit = limit}, x);
   CHECK(cpu_memory().peak() <= limit);
   CHECK(same_bits(captured.loss(), loss));
   for (std::size_t i = 0; i < ours->parameters().size(); ++i) CHECK(same_bits(ours->parameters()[i].grad(), eager->parameters()[i].grad()));
@@ -128,9 +130,11 @@ TEST_CASE("a step is captured inside a quarter of what eager takes, with the sam
 TEST_CASE("capturing inside a limit records the same graph as without") {
   auto a = deep(), b = deep();
   const auto x = torch::randn({2048, 32});
-  const auto free = capture(a, [&](const Tensor& in) { return a->forward(in); }, x);
+  const auto free = capture(
+      a, [&](const Tensor& in) { return a->forward(in); }, x);
   const Bytes limit = cpu_memory().live() + 3_MiB;
-  const auto limited = capture(b, [&](const Tensor& in) { return b->forward(in); }, CaptureOptions{.memory_limit = limit}, x);
+  const auto limited = capture(
+      b, [&](const Tensor& in) { return b->forward(in); }, CaptureOptions{.memory_limit = limit}, x);
   REQUIRE(limited.transfers().moved_out > 0);
   const auto difference = diff(free.graph(), limited.graph());
   CHECK_FALSE(difference.has_value());
@@ -143,7 +147,8 @@ TEST_CASE("a limit below one op's working set is an error that names the op and 
   const auto x = torch::randn({2048, 32});
   const Bytes before = cpu_memory().live();
   try {
-    static_cast<void>(capture(model, [&](const Tensor& in) { return model->forward(in); }, CaptureOptions{.memory_limit = 300_KiB}, x));
+    static_cast<void>(capture(
+        model, [&](const Tensor& in) { return model->forward(in); }, CaptureOptions{.memory_limit = 300_KiB}, x));
     FAIL("the limit should have been too small");
   } catch (const Error& e) {
     CHECK(e.code() == Errc::budget_unreachable);
@@ -211,7 +216,8 @@ int run_in_little_memory(const std::shared_ptr<Deep>& model, const Tensor& x, By
   torch::manual_seed(9);
   try {
     const CaptureOptions options{.memory_limit = cpu_memory().live() + Bytes{above.count / 4}};
-    const auto captured = capture(model, [&](const Tensor& in) { return model->forward(in); }, options, x);
+    const auto captured = capture(
+        model, [&](const Tensor& in) { return model->forward(in); }, options, x);
     return captured.loss().item<float>() == expected ? 0 : 2;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());

@@ -14,8 +14,11 @@ using torch::Tensor;
 namespace {
 
 struct Net : torch::nn::Module {
-  Net() : a(register_module("a", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 8, 3).padding(1)))), bn(register_module("bn", torch::nn::BatchNorm2d(8))) {
-    for (int i = 0; i < 8; ++i) blocks.push_back(register_module("b" + std::to_string(i), torch::nn::Conv2d(torch::nn::Conv2dOptions(8, 8, 3).padding(1))));
+  Net()
+      : a(register_module("a", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 8, 3).padding(1)))),
+        bn(register_module("bn", torch::nn::BatchNorm2d(8))) {
+    for (int i = 0; i < 8; ++i)
+      blocks.push_back(register_module("b" + std::to_string(i), torch::nn::Conv2d(torch::nn::Conv2dOptions(8, 8, 3).padding(1))));
   }
   Tensor forward(const Tensor& x) {
     auto h = bn(a(x)).relu_();
@@ -51,7 +54,8 @@ struct Fixture {
     net = std::make_shared<Net>();
   }
   CapturedStep capture_step() {
-    return capture(net, [this](const Tensor& in) { return net->forward(in); }, x);
+    return capture(
+        net, [this](const Tensor& in) { return net->forward(in); }, x);
   }
 };
 
@@ -78,7 +82,10 @@ TEST_CASE("times are the median of the runs, warm-up not counted") {
   struct Rising {  // run r takes 10 (r + 1) for every node
     double run = 0;
     std::size_t n = 0;
-    void begin_run(std::size_t occurrences) { n = occurrences; run += 10; }
+    void begin_run(std::size_t occurrences) {
+      n = occurrences;
+      run += 10;
+    }
     void start(std::size_t) {}
     void stop(std::size_t) {}
     std::vector<Microseconds> end_run() { return std::vector<Microseconds>(n, Microseconds{run}); }
@@ -121,10 +128,12 @@ TEST_CASE("profiling inside a limit that the step does not fit into") {
   const Profile profile = Profiler<SteadyTimer, AllocatorProbe>{}.run(captured, {.memory_limit = limit});
   CHECK(profile.peak <= limit);
   CHECK(profile.bandwidth_out > 0);
-  CHECK(std::ranges::any_of(profile.storages, [](const StorageProfile& s) { return s.measured && s.swap_out.count > 0 && s.swap_in.count > 0; }));
+  CHECK(std::ranges::any_of(profile.storages,
+                            [](const StorageProfile& s) { return s.measured && s.swap_out.count > 0 && s.swap_in.count > 0; }));
   check_same(before, state_of(*f.net, f.x));
   const Profile free = Profiler<SteadyTimer, AllocatorProbe>{}.run(captured);
-  for (std::size_t i = 0; i < profile.nodes.size(); ++i) CHECK(profile.graph.node(NodeId{i}).workspace == free.graph.node(NodeId{i}).workspace);
+  for (std::size_t i = 0; i < profile.nodes.size(); ++i)
+    CHECK(profile.graph.node(NodeId{i}).workspace == free.graph.node(NodeId{i}).workspace);
 }
 
 TEST_CASE("cancelling leaves the model as it was") {

@@ -16,10 +16,11 @@ namespace {
 std::vector<std::string> ops_of(const std::function<void()>& run) {
   thread_local std::vector<std::string> names;
   names.clear();
-  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& f) -> std::unique_ptr<at::ObserverContext> {
-                                                   names.emplace_back(f.name());
-                                                   return nullptr;
-                                                 }).scopes({at::RecordScope::FUNCTION}));
+  const auto handle =
+      at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& f) -> std::unique_ptr<at::ObserverContext> {
+                                   names.emplace_back(f.name());
+                                   return nullptr;
+                                 }).scopes({at::RecordScope::FUNCTION}));
   run();
   at::removeCallback(handle);
   return names;
@@ -36,11 +37,13 @@ std::vector<Step> steps_where_use_counts_matter() {
     return torch::randn({16, 16}).requires_grad_();
   };
   return {
-      {"shared parameters", [=] {
+      {"shared parameters",
+       [=] {
          auto w = weights();
          return [=] { torch::mm(torch::mm(torch::ones({4, 16}), w).tanh(), w).sum().backward(); };
        }},
-      {"residual sums", [=] {
+      {"residual sums",
+       [=] {
          auto w = weights();
          return [=] {
            auto h = torch::mm(torch::ones({4, 16}), w);
@@ -48,13 +51,15 @@ std::vector<Step> steps_where_use_counts_matter() {
            h.sum().backward();
          };
        }},
-      {"gradient accumulation", [=] {
+      {"gradient accumulation",
+       [=] {
          auto w = weights();
          return [=] {
            for (int i = 0; i < 3; ++i) torch::mm(torch::ones({4, 16}), w).pow(2).sum().backward();
          };
        }},
-      {"gradients that cannot be taken over", [=] {
+      {"gradients that cannot be taken over",
+       [=] {
          auto w = weights();
          return [=] { (w.sum() + w.expand({3, 16, 16}).sum() + w.t().sum()).backward(); };
        }},
@@ -138,7 +143,8 @@ TEST_CASE("a second recorder on the same thread is an error that says so") {
 TEST_CASE("nodes are named after parameters and scopes, and backward nodes know their forward node") {
   torch::nn::Sequential model(torch::nn::Linear(4, 8), torch::nn::ReLU(), torch::nn::Linear(8, 2));
   const auto captured = capture(
-      model, [&](const Tensor& x) {
+      model,
+      [&](const Tensor& x) {
         auto h = model->forward(x);
         const auto in_head = scope("head");
         return h.pow(2).sum();
@@ -167,8 +173,10 @@ TEST_CASE("nodes are named after parameters and scopes, and backward nodes know 
 
 TEST_CASE("a captured graph keeps the rules of the format, and its own order costs what the step took") {
   torch::manual_seed(1);
-  torch::nn::Sequential model(torch::nn::Linear(64, 64), torch::nn::Dropout(0.5), torch::nn::ReLU(torch::nn::ReLUOptions(true)), torch::nn::Linear(64, 64));
-  const auto captured = capture(model, [&](const Tensor& x) { return model->forward(x).pow(2).sum(); }, torch::randn({32, 64}));
+  torch::nn::Sequential model(torch::nn::Linear(64, 64), torch::nn::Dropout(0.5), torch::nn::ReLU(torch::nn::ReLUOptions(true)),
+                              torch::nn::Linear(64, 64));
+  const auto captured = capture(
+      model, [&](const Tensor& x) { return model->forward(x).pow(2).sum(); }, torch::randn({32, 64}));
   const Simulation own = simulate(captured.graph(), own_order(captured.graph()));
   REQUIRE(own.valid);
   const Bytes above = own.peak - captured.graph().persistent_bytes();
@@ -196,7 +204,8 @@ TEST_CASE("the optimizer's step can be recorded for analysis, and its state gets
 
 TEST_CASE("storages can be emptied under autograd and refilled from a recomputation") {
   torch::manual_seed(5);
-  torch::nn::Sequential model(torch::nn::Conv2d(3, 8, 3), torch::nn::ReLU(), torch::nn::Conv2d(8, 8, 3), torch::nn::ReLU(), torch::nn::Conv2d(8, 4, 3));
+  torch::nn::Sequential model(torch::nn::Conv2d(3, 8, 3), torch::nn::ReLU(), torch::nn::Conv2d(8, 8, 3), torch::nn::ReLU(),
+                              torch::nn::Conv2d(8, 4, 3));
   const auto x = torch::randn({2, 3, 12, 12});
   model->forward(x).pow(2).sum().backward();
   std::vector<Tensor> expected;

@@ -19,8 +19,10 @@ struct Watched {
 };
 
 struct Net : torch::nn::Module {
-  Net() : conv(register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3)))), bn(register_module("bn", torch::nn::BatchNorm2d(4))),
-          drop(register_module("drop", torch::nn::Dropout(0.3))) {}
+  Net()
+      : conv(register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3)))),
+        bn(register_module("bn", torch::nn::BatchNorm2d(4))),
+        drop(register_module("drop", torch::nn::Dropout(0.3))) {}
   Tensor forward(const Tensor& x) { return drop(bn(conv(x)).relu_()).pow(2).mean(); }
   torch::nn::Conv2d conv;
   torch::nn::BatchNorm2d bn;
@@ -119,7 +121,8 @@ TEST_CASE("a host value that changed puts everything back and captures anew") {
     CHECK(same_bits(eager_loss.detach(), our_loss));
     CHECK(same_bits(generator, generator_state()));
     for (std::size_t i = 0; i < ours->buffers().size(); ++i) CHECK(same_bits(ours->buffers()[i], eager->buffers()[i]));
-    for (std::size_t i = 0; i < ours->parameters().size(); ++i) CHECK(same_bits(ours->parameters()[i].grad(), eager->parameters()[i].grad()));
+    for (std::size_t i = 0; i < ours->parameters().size(); ++i)
+      CHECK(same_bits(ours->parameters()[i].grad(), eager->parameters()[i].grad()));
   }
   CHECK(step.counters().guard_failures == 2);
   CHECK(step.counters().captures == 3);
@@ -129,7 +132,8 @@ TEST_CASE("a host value that changed puts everything back and captures anew") {
 TEST_CASE("a step whose host value never repeats is left to eager in the end") {
   Watched watched;
   auto p = torch::ones({3, 3}).requires_grad_();
-  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) { return torch::mm(x, p).sum() * x.sum().item<double>(); }, watched.options()};
+  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) { return torch::mm(x, p).sum() * x.sum().item<double>(); },
+                 watched.options()};
   for (int i = 0; i < 8; ++i) {
     p.mutable_grad() = Tensor();
     const auto x = torch::full({3, 3}, static_cast<double>(i));
@@ -179,12 +183,14 @@ TEST_CASE("a pointer taken to an activation in the step: eagerly, with a notice 
   if constexpr (!can_watch_host<>) return;
   Watched watched;
   auto p = torch::ones({3, 3}).requires_grad_();
-  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) {
+  TrainStep step{std::vector<Tensor>{p},
+                 [&](const Tensor& x) {
                    auto h = torch::mm(x, p);
                    const auto values = h.detach();
                    const float first = values.accessor<float, 2>()[0][0];
                    return h.sum() * first;
-                 }, watched.options()};
+                 },
+                 watched.options()};
   for (int i = 1; i < 4; ++i) {
     p.mutable_grad() = Tensor();
     CHECK(step(torch::full({3, 3}, static_cast<float>(i))).item<float>() == static_cast<float>(27 * i * 3 * i));
@@ -215,11 +221,13 @@ TEST_CASE("a tensor that the user's code keeps cannot come from a replay") {
   Watched watched;
   auto p = torch::ones({3, 3}).requires_grad_();
   Tensor kept;
-  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) {
+  TrainStep step{std::vector<Tensor>{p},
+                 [&](const Tensor& x) {
                    auto h = torch::mm(x, p);
                    kept = h.detach();
                    return h.sum();
-                 }, watched.options()};
+                 },
+                 watched.options()};
   for (int i = 1; i < 4; ++i) {
     p.mutable_grad() = Tensor();
     step(torch::full({3, 3}, static_cast<float>(i)));
@@ -324,10 +332,12 @@ TEST_CASE("batches may be slices of one large tensor, each elsewhere in it") {
 TEST_CASE("a generator of the user's own: eagerly, with a notice") {
   Watched watched;
   auto p = torch::ones({8}).requires_grad_();
-  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) {
+  TrainStep step{std::vector<Tensor>{p},
+                 [&](const Tensor& x) {
                    auto mine = at::detail::createCPUGenerator(42);  // the same numbers in every step
                    return (p * x * torch::rand({8}, mine)).sum();
-                 }, watched.options()};
+                 },
+                 watched.options()};
   std::vector<float> losses;
   for (int i = 0; i < 3; ++i) {
     p.mutable_grad() = Tensor();
@@ -343,7 +353,8 @@ TEST_CASE("a workspace that differs from the one known is counted, and the predi
   torch::manual_seed(1);
   torch::nn::Conv2d conv(torch::nn::Conv2dOptions(3, 4, 3));
   const auto x = torch::randn({2, 3, 16, 16});
-  auto captured = capture(conv, [&](const Tensor& in) { return conv->forward(in).sum(); }, x);
+  auto captured = capture(
+      conv, [&](const Tensor& in) { return conv->forward(in).sum(); }, x);
   captured.graph().set_workspace(NodeId{0}, Bytes{1 << 20});  // as if another kernel had been chosen
   LibTorchProgram program(captured, own_order(captured.graph()));
   const Bytes wrong = program.peak_above_base();

@@ -42,7 +42,8 @@ struct Budget {
     switch (kind) {
       case Kind::bytes: return bytes;
       case Kind::share: return {static_cast<std::int64_t>(std::ceil(percent / 100 * static_cast<double>(eager.count)))};
-      case Kind::savable: return floor + Bytes{static_cast<std::int64_t>(std::ceil(percent / 100 * static_cast<double>((eager - floor).count)))};
+      case Kind::savable:
+        return floor + Bytes{static_cast<std::int64_t>(std::ceil(percent / 100 * static_cast<double>((eager - floor).count)))};
       case Kind::none:
       case Kind::extra_time: break;
     }
@@ -51,7 +52,8 @@ struct Budget {
 
  private:
   Budget(Kind which, double value) : kind(which), percent(value) {
-    if (!std::isfinite(value) || value <= 0) throw Error(Errc::bad_argument, "budget: " + std::to_string(value) + " %; must be greater than zero");
+    if (!std::isfinite(value) || value <= 0)
+      throw Error(Errc::bad_argument, "budget: " + std::to_string(value) + " %; must be greater than zero");
   }
 };
 

@@ -35,7 +35,7 @@ struct CapturedOptimizer {
 
   CapturedOptimizer() = default;
   template <class Optimizer>
-    requires requires(Optimizer& optimizer) { optimizer.step(); }
+  requires requires(Optimizer& optimizer) { optimizer.step(); }
   CapturedOptimizer(Optimizer* optimizer) : step([optimizer] { optimizer->step(); }) {}
 };
 
@@ -131,7 +131,8 @@ struct LimitHooks final : RecorderHooks {
   }
 };
 
-inline void include_everything(MemoryLimit& limit, const ModelTensors& model, const StepArguments& arguments, const std::vector<NamedTensor>& leaves) {
+inline void include_everything(MemoryLimit& limit, const ModelTensors& model, const StepArguments& arguments,
+                               const std::vector<NamedTensor>& leaves) {
   for (const NamedTensor& p : model.parameters) limit.include(p.tensor);
   for (const NamedTensor& b : model.buffers) limit.include(b.tensor);
   for (const at::Tensor& t : arguments.tensors) limit.include(t);
@@ -172,7 +173,8 @@ inline std::string describe(const Recording& recording, ValueId v) {
 
 /// The part of capture() that does not depend on the types of model and arguments. `run` gives the loss function's results.
 template <class Run>
-[[nodiscard]] CapturedStep capture_step(const ModelTensors& model, const StepArguments& arguments, Run&& run, const CaptureOptions& options) {
+[[nodiscard]] CapturedStep capture_step(const ModelTensors& model, const StepArguments& arguments, Run&& run,
+                                        const CaptureOptions& options) {
   const std::vector<NamedTensor> leaves = detail::leaves_of(model, arguments);
   CapturedStep step;
   std::optional<MemoryLimit> limit;
@@ -238,7 +240,8 @@ template <class Model, class LossFn, class... Arguments>
 [[nodiscard]] CapturedStep capture(const Model& model, LossFn&& loss_fn, const CaptureOptions& options, const Arguments&... arguments) {
   const ModelTensors tensors = tensors_of(model);
   const StepArguments flat = arguments_of(arguments...);
-  CapturedStep step = capture_step(tensors, flat, [&] { return results_of(loss_fn(arguments...)); }, options);
+  CapturedStep step = capture_step(
+      tensors, flat, [&] { return results_of(loss_fn(arguments...)); }, options);
   if (!step.refusal().empty() && !options.optimizer.step)
     throw Error(Errc::capture_failed, step.refusal() + ". The step itself was carried out: its gradients may be used.");
   step.bind({tensors, flat.tensors, detail::leaves_of(tensors, flat)});
@@ -246,8 +249,8 @@ template <class Model, class LossFn, class... Arguments>
 }
 
 template <class Model, class LossFn, class... Arguments>
-  requires(!(std::is_same_v<std::remove_cvref_t<Arguments>, CaptureOptions> || ...))
-[[nodiscard]] CapturedStep capture(const Model& model, LossFn&& loss_fn, const Arguments&... arguments) {
+requires(!(std::is_same_v<std::remove_cvref_t<Arguments>, CaptureOptions> || ...)) [[nodiscard]] CapturedStep
+    capture(const Model& model, LossFn&& loss_fn, const Arguments&... arguments) {
   return capture(model, std::forward<LossFn>(loss_fn), CaptureOptions{}, arguments...);
 }
 

@@ -74,7 +74,8 @@ class MemoryCounter {
  private:
   static void raise(std::atomic<std::int64_t>& most, std::int64_t now) {
     std::int64_t seen = most.load(std::memory_order_relaxed);
-    while (seen < now && !most.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {}
+    while (seen < now && !most.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+    }
   }
 
   std::atomic<std::int64_t> live_{0}, out_{0}, peak_{0}, existing_peak_{0}, window_{0};

@@ -127,16 +127,27 @@ inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& ca
       const auto position = std::ranges::find(producer.results, ValueId{i}, &ResultSlot::value) - producer.results.begin();
       if (position > 0) label += ":" + std::to_string(position);
     }
-    builder.add_value({.id = static_cast<std::int64_t>(i), .name = std::move(label), .bytes = value.bytes, .role = value.role,
-                       .persistent = value.persistent, .alias_of = value.alias_of, .overwrites = value.overwrites,
+    builder.add_value({.id = static_cast<std::int64_t>(i),
+                       .name = std::move(label),
+                       .bytes = value.bytes,
+                       .role = value.role,
+                       .persistent = value.persistent,
+                       .alias_of = value.alias_of,
+                       .overwrites = value.overwrites,
                        .extra = detail::value_extra(value)});
   }
   for (std::size_t i = 0; i < recording.calls.size(); ++i) {
     const Call& call = recording.calls[i];
     std::vector<ValueId> outputs;
     for (const ResultSlot& slot : call.results) outputs.push_back(slot.value);
-    builder.add_node({.id = static_cast<std::int64_t>(i), .name = detail::node_name(call), .op = call.op_name(), .phase = call.phase,
-                      .time = call.time, .workspace = call.workspace, .recomputable = call.repeatable, .forward = call.forward,
+    builder.add_node({.id = static_cast<std::int64_t>(i),
+                      .name = detail::node_name(call),
+                      .op = call.op_name(),
+                      .phase = call.phase,
+                      .time = call.time,
+                      .workspace = call.workspace,
+                      .recomputable = call.repeatable,
+                      .forward = call.forward,
                       .extra = detail::node_extra(call)},
                      detail::inputs_of(recording, call), outputs, call.updates);
   }

@@ -18,7 +18,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include <reprise/libtorch/generator_state.hpp>
+#include <reprise/libtorch/dispatch_hook.hpp>
 #include <reprise/libtorch/graph_of.hpp>
 #include <reprise/libtorch/recording.hpp>
 #include <reprise/profile/profiler.hpp>
@@ -85,8 +85,7 @@ inline std::vector<Microseconds> time_one(const Recording& recording, const Call
 }  // namespace detail
 
 [[nodiscard]] inline IsolatedTimes time_isolated_ops(const Recording& recording, const ProfileOptions& options) {
-  const c10::impl::ExcludeDispatchKeyGuard below_autograd(
-      c10::DispatchKeySet(c10::DispatchKeySet::FULL) - c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake));
+  const c10::impl::ExcludeDispatchKeyGuard below_autograd(DispatchHook::above());
   IsolatedTimes result;
   result.time.resize(recording.calls.size());
   result.samples.resize(recording.calls.size());

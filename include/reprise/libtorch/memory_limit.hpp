@@ -28,7 +28,9 @@ struct TransferStats {
   Microseconds time_out{}, time_in{};
 
   /// Bytes a second; 0 where nothing was moved.
-  [[nodiscard]] double bandwidth_out() const { return time_out.count > 0 ? static_cast<double>(bytes_out.count) / time_out.count * 1e6 : 0; }
+  [[nodiscard]] double bandwidth_out() const {
+    return time_out.count > 0 ? static_cast<double>(bytes_out.count) / time_out.count * 1e6 : 0;
+  }
   [[nodiscard]] double bandwidth_in() const { return time_in.count > 0 ? static_cast<double>(bytes_in.count) / time_in.count * 1e6 : 0; }
 };
 
@@ -36,7 +38,8 @@ struct TransferStats {
 /// runs and `end_op` with what it made afterwards.
 class MemoryLimit final : public MemoryGate {
  public:
-  explicit MemoryLimit(Bytes limit, std::filesystem::path folder = {}) : limit_(limit), file_(std::move(folder)), outer_(std::exchange(memory_gate(), this)) {
+  explicit MemoryLimit(Bytes limit, std::filesystem::path folder = {})
+      : limit_(limit), file_(std::move(folder)), outer_(std::exchange(memory_gate(), this)) {
     if (outer_ != nullptr) {
       memory_gate() = outer_;
       throw Error(Errc::bad_argument, "a memory limit is already in force on this thread");
@@ -65,7 +68,9 @@ class MemoryLimit final : public MemoryGate {
   [[nodiscard]] const TransferStats& stats() const { return stats_; }
   /// What moving this storage cost, where it was moved.
   [[nodiscard]] const TransferStats& stats_of(StorageIndex s) const { return per_storage_.at(s); }
-  [[nodiscard]] StorageIndex find(const at::Tensor& tensor) const { return tensor.has_storage() ? table_.find(tensor.storage().unsafeGetStorageImpl()) : no_storage; }
+  [[nodiscard]] StorageIndex find(const at::Tensor& tensor) const {
+    return tensor.has_storage() ? table_.find(tensor.storage().unsafeGetStorageImpl()) : no_storage;
+  }
 
   /// These were there before the step and may be moved out too.
   void include(const at::Tensor& tensor) { know(tensor); }
@@ -237,8 +242,9 @@ class MemoryLimit final : public MemoryGate {
 
   [[nodiscard]] Error too_small(Bytes bytes) const {
     Bytes needed = cpu_memory().live() + bytes;
-    return Error(Errc::budget_unreachable, (op_.empty() ? std::string("an allocation outside of any op") : op_) + " needs " + format_bytes(needed) + " (" +
-                                               std::to_string(needed.count) + " bytes) at once: what it reads and makes, and what cannot be moved. The limit is " +
+    return Error(Errc::budget_unreachable, (op_.empty() ? std::string("an allocation outside of any op") : op_) + " needs " +
+                                               format_bytes(needed) + " (" + std::to_string(needed.count) +
+                                               " bytes) at once: what it reads and makes, and what cannot be moved. The limit is " +
                                                format_bytes(limit_) + " (" + std::to_string(limit_.count) + " bytes)");
   }
 

@@ -23,11 +23,18 @@ struct ModelTensors {
 
 /// A module, or something that points to one.
 template <class Model>
-concept ModuleLike = requires(Model& m) { m->named_parameters(); m->named_buffers(); m->modules(); m->is_training(); };
+concept ModuleLike = requires(Model& m) {
+  m->named_parameters();
+  m->named_buffers();
+  m->modules();
+  m->is_training();
+};
 
 /// A list of the tensors to be trained, for steps that are plain functions.
 template <class Model>
-concept ParameterList = requires(Model& m) { std::vector<at::Tensor>(m); };
+concept ParameterList = requires(Model& m) {
+  std::vector<at::Tensor>(m);
+};
 
 template <ModuleLike Model>
 [[nodiscard]] ModelTensors tensors_of(const Model& model) {

@@ -40,10 +40,10 @@ struct Bindings {
 
 struct RunOutcome {
   bool completed = false;
-  std::string difference{};              ///< where not completed: the node at which the step left the graph
-  std::vector<at::Tensor> results{};     ///< what the loss function would have returned
-  std::vector<at::Tensor> gradients{};   ///< beside CapturedStep::gradient_of()
-  std::size_t workspace_changes = 0;     ///< nodes that took another workspace than known; now known
+  std::string difference{};             ///< where not completed: the node at which the step left the graph
+  std::vector<at::Tensor> results{};    ///< what the loss function would have returned
+  std::vector<at::Tensor> gradients{};  ///< beside CapturedStep::gradient_of()
+  std::size_t workspace_changes = 0;    ///< nodes that took another workspace than known; now known
 };
 
 /// What a profiler does around each occurrence: nothing. `tensors` gives what the op reads before it, and what it made after it;
@@ -78,7 +78,7 @@ class LibTorchProgram {
 
   template <class Observer = NullObserver>
   RunOutcome run(const Bindings& bindings, Observer&& observer = {}) {
-    const c10::impl::ExcludeDispatchKeyGuard below_autograd(above_recording());
+    const c10::impl::ExcludeDispatchKeyGuard below_autograd(DispatchHook::above());
     const SlotsCleared cleared{slots_};
     RunOutcome outcome;
     if (!bind(bindings, outcome)) return outcome;
@@ -118,13 +118,13 @@ class LibTorchProgram {
   struct Instruction {
     NodeId node{};
     const Call* call = nullptr;
-    bool again = false;       // a recomputation: side effects are left out
+    bool again = false;  // a recomputation: side effects are left out
     bool draws_again = false;
     bool saves_generator = false;
     std::vector<Fill> fills{};
     std::vector<Store> stores{};
     std::vector<std::uint32_t> frees{};
-    Bytes made{};             // bytes of the storages that it brings
+    Bytes made{};  // bytes of the storages that it brings
   };
   /// Copies of what the step changes before its last comparison with the host, outside LibTorch's allocator.
   struct Saved {
@@ -137,10 +137,6 @@ class LibTorchProgram {
       for (at::Tensor& slot : slots) slot.reset();
     }
   };
-
-  static c10::DispatchKeySet above_recording() {
-    return c10::DispatchKeySet(c10::DispatchKeySet::FULL) - c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
-  }
 
   [[nodiscard]] const Recording& recording() const { return step_->recording(); }
 
@@ -190,7 +186,8 @@ class LibTorchProgram {
       instruction.draws_again = random && instruction.again;
       instruction.saves_generator = random && !instruction.again && total[n.index] > 1;
       for (const ArgumentSlot& read : instruction.call->reads)
-        if (read.value.valid() && !is_statistic(instruction, read)) instruction.fills.push_back({read.arg, read.element, slot_read(resolution, i, n, read.value)});
+        if (read.value.valid() && !is_statistic(instruction, read))
+          instruction.fills.push_back({read.arg, read.element, slot_read(resolution, i, n, read.value)});
       add_stores(resolution, i, instruction);
       for (std::uint32_t instance : resolution.outputs[i])
         if (instance != no_index && resolution.storages[resolution.values[instance].storage].made_by == i &&
@@ -213,7 +210,8 @@ class LibTorchProgram {
     const auto inputs = step_->graph().inputs(n);
     for (std::size_t k = 0; k < inputs.size(); ++k)
       if (inputs[k] == v) return resolution.inputs[occurrence][k];
-    throw Error(Errc::bad_graph, "node " + std::to_string(n.index) + " reads value " + std::to_string(v.index) + ", which is not among its inputs");
+    throw Error(Errc::bad_graph,
+                "node " + std::to_string(n.index) + " reads value " + std::to_string(v.index) + ", which is not among its inputs");
   }
 
   void add_stores(const Resolution& resolution, std::size_t occurrence, Instruction& instruction) const {
@@ -389,8 +387,8 @@ class LibTorchProgram {
       const Geometry& known = recording().values[instruction.call->results[k].value.index].geometry;
       const at::Tensor& made = slots_[instruction.stores[k].slot];
       if (made.sizes() == at::IntArrayRef(known.sizes)) continue;
-      outcome.difference = "node " + std::to_string(instruction.node.index) + " (" + detail::node_name(*instruction.call) + ") made a tensor of shape " +
-                           c10::str(made.sizes()) + ", not " + c10::str(at::IntArrayRef(known.sizes));
+      outcome.difference = "node " + std::to_string(instruction.node.index) + " (" + detail::node_name(*instruction.call) +
+                           ") made a tensor of shape " + c10::str(made.sizes()) + ", not " + c10::str(at::IntArrayRef(known.sizes));
       return false;
     }
     return true;
@@ -436,9 +434,9 @@ class LibTorchProgram {
   Schedule schedule_;
   Bytes peak_{};
   std::vector<Instruction> instructions_;
-  std::vector<at::Tensor> slots_;               // by value instance
-  std::vector<std::uint32_t> bind_;             // by value: the slot of a persistent one
-  std::vector<at::Tensor> scalars_;             // by value: of Origin::scalar
+  std::vector<at::Tensor> slots_;    // by value instance
+  std::vector<std::uint32_t> bind_;  // by value: the slot of a persistent one
+  std::vector<at::Tensor> scalars_;  // by value: of Origin::scalar
   std::vector<std::uint32_t> result_slots_;
   std::vector<ValueId> protected_;
   bool protects_generator_ = false;

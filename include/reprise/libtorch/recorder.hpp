@@ -7,9 +7,7 @@
 //   loss.backward();
 //   Recording recording = recorder.finish();
 //
-// How: a boxed fallback on a dispatch key that LibTorch leaves free (Fake), switched on for this thread. Autograd and autocast lie
-// above that key, so what is seen is what runs. For each op the recorder asks which values it reads, lets it run, and notes what
-// it wrote and made:
+// For each op (see dispatch_hook.hpp) the recorder asks which values it reads, lets it run, and notes what it wrote and made:
 //
 //   read(tensor) ──▶ known storage, version and geometry?  that value
 //                    known storage, another geometry?      a view that was made before a write: an alias call says so
@@ -28,14 +26,11 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/SequenceNumber.h>
-#include <ATen/core/boxing/KernelFunction.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <reprise/error.hpp>
 #include <reprise/libtorch/counting_allocator.hpp>
+#include <reprise/libtorch/dispatch_hook.hpp>
 #include <reprise/libtorch/recording.hpp>
 #include <reprise/libtorch/scope.hpp>
 #include <reprise/libtorch/storage_table.hpp>
@@ -51,20 +46,14 @@ struct RecorderHooks {
   virtual void after(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> /*results*/, NodeId /*node*/) {}
 };
 
-class Recorder {
+class Recorder final : private DispatchHook {
  public:
-  explicit Recorder(RecorderHooks* hooks = nullptr)
-      : hooks_(hooks), start_serial_(cpu_memory().serial()), base_(cpu_memory().existing()), outer_(current()) {
-    if (outer_ != nullptr) throw Error(Errc::bad_argument, "a Recorder is already in scope on this thread; finish it before another one starts");
-    register_fallback();
+  explicit Recorder(RecorderHooks* hooks = nullptr) : hooks_(hooks), start_serial_(cpu_memory().serial()), base_(cpu_memory().existing()) {
+    switch_on();
     cpu_memory().reset_peak();
-    current() = this;
-    key_.emplace(recording_key);
   }
 
-  ~Recorder() { stop(); }
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
+  ~Recorder() override { stop(); }
 
   /// Tells of a tensor that is there before the step. Two that share a storage are one value, or views of one.
   void know(const at::Tensor& tensor, Origin origin, std::size_t index, Role role, std::string name) {
@@ -102,8 +91,6 @@ class Recorder {
   }
 
  private:
-  static constexpr c10::DispatchKey recording_key = c10::DispatchKey::Fake;
-
   /// What is known of a storage beside the table's entry.
   struct StorageState {
     bool persistent = false;
@@ -121,49 +108,15 @@ class Recorder {
     Bytes bytes_before;
   };
 
-  REPRISE_ONE_PER_PROCESS static Recorder*& current() {
-    thread_local Recorder* active = nullptr;
-    return active;
-  }
-
-  static void register_fallback() {
-    static const bool once = [] {
-      auto& dispatcher = c10::Dispatcher::singleton();
-      if (dispatcher.hasBackendFallbackForDispatchKey(recording_key)) {
-        if (registered_by_us()) return true;
-        throw Error(Errc::capture_failed,
-                    "another library has taken the dispatch key that Reprise records on (Fake); fake tensors and Reprise cannot be used in one process");
-      }
-      static auto& registration = *new c10::RegistrationHandleRAII(
-          dispatcher.registerFallback(recording_key, c10::KernelFunction::makeFromBoxedFunction<&Recorder::on_op>(), "reprise"));
-      static_cast<void>(registration);
-      registered_by_us() = true;
-      return true;
-    }();
-    static_cast<void>(once);
-  }
-
-  REPRISE_ONE_PER_PROCESS static bool& registered_by_us() {
-    static bool registered = false;
-    return registered;
-  }
-
-  static void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-    const c10::impl::ExcludeDispatchKeyGuard once(recording_key);
-    const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, recording_key);
-    Recorder* recorder = current();
-    if (recorder == nullptr) return op.redispatchBoxed(below, stack);
-    recorder->record(op, below, *stack);
-  }
+  void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack& stack) override { record(op, below, stack); }
 
   static void on_host_access(c10::StorageImpl* storage) {
-    if (Recorder* recorder = current()) recorder->note_host_access(storage);
+    if (auto* recorder = dynamic_cast<Recorder*>(current())) recorder->note_host_access(storage);
   }
 
   void stop() {
-    if (current() != this) return;
-    key_.reset();
-    current() = nullptr;
+    if (!is_on()) return;
+    switch_off();
     for (StorageIndex s = 0; s < table_.size(); ++s) table_.unwatch(s);
   }
 
@@ -240,15 +193,15 @@ class Recorder {
       std::int32_t element = 0;
       std::vector<c10::IValue> blanks;
       for (const c10::IValue& item : argument.toListRef()) {
-        if (item.isTensor() && item.toTensor().defined())
-          call.reads.push_back({arg, element, read(item.toTensor(), call.facts->name)});
+        if (item.isTensor() && item.toTensor().defined()) call.reads.push_back({arg, element, read(item.toTensor(), call.facts->name)});
         ++element;
       }
       call.args.push_back(blank_list(argument));
       return;
     }
     if (argument.isStorage() || argument.isObject() || argument.isPyObject() || argument.isFuture())
-      refuse(call.facts->name + " (node " + std::to_string(recording_.calls.size()) + ") takes an argument that cannot be kept for another run");
+      refuse(call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
+             ") takes an argument that cannot be kept for another run");
     if (argument.isGenerator() && argument.toGenerator().defined() && argument.toGenerator() != at::detail::getDefaultCPUGenerator())
       refuse(call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
              ") draws from a generator of the user's own, whose state at the next step cannot be known");
@@ -333,7 +286,7 @@ class Recorder {
              ") reads a tensor that was made in the step behind the dispatcher, where Reprise cannot see it");
     const std::string number = std::to_string(captured_++);
     return phase_ == Phase::optimizer ? add_persistent(tensor, Origin::captured, 0, Role::optimizer_state, "optimizer." + number)
-                         : add_persistent(tensor, Origin::captured, 0, Role::constant, "captured." + number);
+                                      : add_persistent(tensor, Origin::captured, 0, Role::constant, "captured." + number);
   }
 
   // A number that LibTorch has wrapped: kept by value, once for all its uses, in memory of our own.
@@ -464,7 +417,8 @@ class Recorder {
         made += note_result(call, node, static_cast<std::uint32_t>(i), -1, result.toTensor());
       } else if (result.isTensorList()) {
         std::int32_t element = 0;
-        for (const c10::IValue& item : result.toListRef()) made += note_result(call, node, static_cast<std::uint32_t>(i), element++, item.toTensor());
+        for (const c10::IValue& item : result.toListRef())
+          made += note_result(call, node, static_cast<std::uint32_t>(i), element++, item.toTensor());
       } else if (call.facts->reads_to_host) {
         call.returned.push_back(result);
       }
@@ -536,8 +490,9 @@ class Recorder {
     const ValueId v = state.views.empty() ? state.root : state.views.front().second;
     const RecordedValue& value = recording_.values[v.index];
     refuse("the host took a pointer to " +
-           (value.producer.valid() ? "what node " + std::to_string(value.producer.index) + " (" + recording_.calls[value.producer.index].op_name() + ") made"
-                                   : "'" + value.name + "'") +
+           (value.producer.valid()
+                ? "what node " + std::to_string(value.producer.index) + " (" + recording_.calls[value.producer.index].op_name() + ") made"
+                : "'" + value.name + "'") +
            " in the middle of the step (data_ptr or accessor); what it read or wrote there cannot be seen");
   }
 
@@ -618,9 +573,7 @@ class Recorder {
     return generator_;
   }
 
-  [[nodiscard]] Phase current_phase() const {
-    return torch::autograd::get_current_node() ? Phase::backward : phase_;
-  }
+  [[nodiscard]] Phase current_phase() const { return torch::autograd::get_current_node() ? Phase::backward : phase_; }
 
   [[nodiscard]] Role role_now() const {
     switch (current_phase()) {
@@ -638,12 +591,10 @@ class Recorder {
   RecorderHooks* hooks_;
   std::uint64_t start_serial_;
   Bytes base_;
-  Recorder* outer_;
-  std::optional<c10::impl::IncludeDispatchKeyGuard> key_;
   Recording recording_;
   StorageTable table_;
-  std::vector<StorageState> state_;               // by StorageIndex
-  std::vector<StorageIndex> storage_of_value_;    // by ValueId
+  std::vector<StorageState> state_;                       // by StorageIndex
+  std::vector<StorageIndex> storage_of_value_;            // by ValueId
   std::unordered_map<std::uint64_t, NodeId> forward_of_;  // autograd's sequence number -> the call that it was given to
   std::vector<ValueId> scalars_;
   ValueId generator_{};

@@ -82,13 +82,13 @@ struct Call {
   std::optional<c10::OperatorHandle> op{};
   const OpFacts* facts = nullptr;
   c10::DispatchKeySet keys{};
-  std::vector<c10::IValue> args{};          ///< tensors left out: they are in `reads`
+  std::vector<c10::IValue> args{};  ///< tensors left out: they are in `reads`
   std::vector<ArgumentSlot> reads{};
   std::vector<ResultSlot> results{};
-  std::vector<ValueId> updates{};           ///< persistent values that it writes
-  std::vector<c10::IValue> returned{};      ///< what it returned beside tensors, by return index; only where that depends on data
-  std::vector<std::byte> constant{};        ///< of CallKind::constant
-  std::string path{};                       ///< parameter path or user scope
+  std::vector<ValueId> updates{};       ///< persistent values that it writes
+  std::vector<c10::IValue> returned{};  ///< what it returned beside tensors, by return index; only where that depends on data
+  std::vector<std::byte> constant{};    ///< of CallKind::constant
+  std::string path{};                   ///< parameter path or user scope
   Phase phase = Phase::forward;
   NodeId forward{};
   bool repeatable = true;
@@ -103,11 +103,11 @@ struct Call {
 struct Recording {
   std::vector<RecordedValue> values;
   std::vector<Call> calls;
-  std::vector<ValueId> outputs;     ///< what the caller takes out of the step
-  std::vector<ValueId> kept;        ///< what else was made in the step and is still alive at its end
-  std::string refusal;              ///< why this cannot be run again; empty where it can
-  Bytes base{};                     ///< what existed at the start
-  Bytes peak{};                     ///< what existed at most: what the allocator would have held without a limit
+  std::vector<ValueId> outputs;  ///< what the caller takes out of the step
+  std::vector<ValueId> kept;     ///< what else was made in the step and is still alive at its end
+  std::string refusal;           ///< why this cannot be run again; empty where it can
+  Bytes base{};                  ///< what existed at the start
+  Bytes peak{};                  ///< what existed at most: what the allocator would have held without a limit
 };
 
 }  // namespace reprise

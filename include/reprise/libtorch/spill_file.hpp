@@ -36,7 +36,8 @@ class SpillFile {
   };
 
   /// `folder` empty: the system's folder for temporary files.
-  explicit SpillFile(std::filesystem::path folder = {}) : folder_(folder.empty() ? std::filesystem::temp_directory_path() : std::move(folder)) {}
+  explicit SpillFile(std::filesystem::path folder = {})
+      : folder_(folder.empty() ? std::filesystem::temp_directory_path() : std::move(folder)) {}
   ~SpillFile() {
     if (descriptor_ >= 0) ::close(descriptor_);
   }

@@ -29,7 +29,10 @@ template <class T>
 inline constexpr bool always_false = false;
 
 template <class T>
-concept TensorRange = requires(const T& t) { std::vector<at::Tensor>(t.begin(), t.end()); } && !std::is_convertible_v<const T&, at::Tensor>;
+concept TensorRange = requires(const T& t) {
+  std::vector<at::Tensor>(t.begin(), t.end());
+}
+&&!std::is_convertible_v<const T&, at::Tensor>;
 
 template <class T>
 void add_argument(StepArguments& out, const T& argument) {
@@ -51,12 +54,16 @@ void add_argument(StepArguments& out, const T& argument) {
   } else if constexpr (std::is_floating_point_v<T>) {
     out.plain += 'f' + std::to_string(sizeof argument) + ':';
     out.plain.append(reinterpret_cast<const char*>(&argument), sizeof argument);
-  } else if constexpr (requires { argument.has_value(); *argument; }) {
+  } else if constexpr (requires {
+                         argument.has_value();
+                         *argument;
+                       }) {
     out.plain += argument.has_value() ? '1' : '0';
     if (argument.has_value()) add_argument(out, *argument);
   } else {
-    static_assert(always_false<T>, "a step's arguments are tensors, lists of tensors, numbers, strings and optionals of these; "
-                                   "capture anything else in the loss function");
+    static_assert(always_false<T>,
+                  "a step's arguments are tensors, lists of tensors, numbers, strings and optionals of these; "
+                  "capture anything else in the loss function");
   }
 }
 

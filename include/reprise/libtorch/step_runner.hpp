@@ -25,7 +25,11 @@ namespace reprise {
 class StepRunner {
  public:
   StepRunner(CapturedStep& step, const ProfileOptions& options)
-      : step_(&step), options_(options), program_(step, own_order(step.graph())), generator_(GeneratorState::now()), base_(cpu_memory().live()) {
+      : step_(&step),
+        options_(options),
+        program_(step, own_order(step.graph())),
+        generator_(GeneratorState::now()),
+        base_(cpu_memory().live()) {
     if (step.bound().model.parameters.empty() && step.bound().inputs.empty())
       throw Error(Errc::bad_argument, "this captured step does not know its model and inputs; capture() keeps them");
     for (const at::Tensor& tensor : written_tensors()) save(tensor);
@@ -46,7 +50,8 @@ class StepRunner {
   template <class Around>
   void run(Around around) {
     const BoundTensors& bound = step_->bound();
-    const RunOutcome outcome = program_.run({bound.model.parameters, bound.model.buffers, bound.inputs, bound.leaves}, Observer<Around>{*this, around});
+    const RunOutcome outcome =
+        program_.run({bound.model.parameters, bound.model.buffers, bound.inputs, bound.leaves}, Observer<Around>{*this, around});
     if (!outcome.completed) throw Error(Errc::capture_failed, "the step could not be run again as it was captured: " + outcome.difference);
   }
 
@@ -99,7 +104,8 @@ class StepRunner {
         case Origin::input: tensors.push_back(bound.inputs[value.origin_index]); break;
         case Origin::gradient: tensors.push_back(bound.leaves[value.origin_index].tensor.grad()); break;
         case Origin::captured:
-          if (const auto storage = value.captured->lock()) tensors.push_back(tensor_over(c10::Storage(storage), value.geometry, bound.leaves.front().tensor));
+          if (const auto storage = value.captured->lock())
+            tensors.push_back(tensor_over(c10::Storage(storage), value.geometry, bound.leaves.front().tensor));
           break;
         default: break;
       }

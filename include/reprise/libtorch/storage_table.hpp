@@ -29,7 +29,10 @@ inline constexpr StorageIndex no_storage = ~StorageIndex{0};
 
 /// Whether this LibTorch can tell when the host takes a pointer to a storage.
 template <class Impl = c10::StorageImpl>
-inline constexpr bool can_watch_host = requires(Impl& storage) { storage.has_materializer(); storage.clear_materializer(); };
+inline constexpr bool can_watch_host = requires(Impl& storage) {
+  storage.has_materializer();
+  storage.clear_materializer();
+};
 
 class StorageTable {
  public:

@@ -56,13 +56,13 @@ struct StepCounters {
 
 /// What the last call took.
 struct StepMeasurement {
-  Bytes base{};            ///< what the allocator held when the step began
-  Bytes peak{};            ///< what it held at most
-  Bytes predicted_peak{};  ///< what the graph says; of a captured or eager step: its own peak
-  Bytes eager_peak{};      ///< what the step would take without a budget; 0 where that is not known
-  Bytes floor{};           ///< what no schedule can go below
-  Bytes budget{};          ///< 0 for none
-  Bytes moved{};           ///< moved out to stay inside it
+  Bytes base{};                     ///< what the allocator held when the step began
+  Bytes peak{};                     ///< what it held at most
+  Bytes predicted_peak{};           ///< what the graph says; of a captured or eager step: its own peak
+  Bytes eager_peak{};               ///< what the step would take without a budget; 0 where that is not known
+  Bytes floor{};                    ///< what no schedule can go below
+  Bytes budget{};                   ///< 0 for none
+  Bytes moved{};                    ///< moved out to stay inside it
   std::size_t recomputed = 0;       ///< ops that ran again
   double extra_time_predicted = 0;  ///< as a share of the step's own time
   double plan_seconds = 0;          ///< spent on planning in this call
@@ -78,12 +78,12 @@ enum class OnFallback : std::uint8_t {
 struct TrainStepOptions {
   std::string name = "step";
   Budget budget{};
-  std::string strategy = "anneal";       ///< one of strategy_names
-  PlanRequest planning{};                ///< seed, effort, seconds, keep_order…; its budget is set here
+  std::string strategy = "anneal";  ///< one of strategy_names
+  PlanRequest planning{};           ///< seed, effort, seconds, keep_order…; its budget is set here
   OnFallback on_fallback = OnFallback::notice;
   Bytes limit_until_known{};             ///< of a share: what the first step may hold, before the share is known; 0 for no limit
   std::filesystem::path spill_folder{};  ///< where storages are moved to; empty for the system's folder for temporary files
-  std::size_t max_plans = 16;  ///< signatures that are kept; the one used longest ago goes first
+  std::size_t max_plans = 16;            ///< signatures that are kept; the one used longest ago goes first
   /// Told once why a step runs eagerly or was captured anew. By default written to stderr where REPRISE_LOG is set.
   std::function<void(const std::string&)> on_notice{};
 };
@@ -112,14 +112,16 @@ class TrainStep {
   [[nodiscard]] const StepMeasurement& last() const { return last_; }
   /// The graph of the last call. Throws where that call ran eagerly and has none.
   [[nodiscard]] const StepGraph& graph() const {
-    if (current_ == nullptr || !current_->captured) throw Error(Errc::bad_argument, "the last step has no graph: it ran eagerly, or none has run yet");
+    if (current_ == nullptr || !current_->captured)
+      throw Error(Errc::bad_argument, "the last step has no graph: it ran eagerly, or none has run yet");
     return current_->captured->graph();
   }
   /// Why the last call's signature runs eagerly; empty where it is replayed.
   [[nodiscard]] std::string refusal() const { return current_ == nullptr ? std::string{} : current_->refusal; }
   /// The plan of the last call; its peak is the graph's, persistent values included.
   [[nodiscard]] const Plan& plan() const {
-    if (current_ == nullptr || !current_->program) throw Error(Errc::bad_argument, "the last step has no plan: it ran eagerly, or none has run yet");
+    if (current_ == nullptr || !current_->program)
+      throw Error(Errc::bad_argument, "the last step has no plan: it ran eagerly, or none has run yet");
     return current_->plan;
   }
   /// Writes the last call's plan as a reprise.plan file.
@@ -137,7 +139,7 @@ class TrainStep {
     std::unique_ptr<CapturedStep> captured{};
     std::unique_ptr<LibTorchProgram> program{};
     Plan plan{};
-    Bytes room{};           ///< above the base: what the program was planned for
+    Bytes room{};  ///< above the base: what the program was planned for
     bool unplannable = false;
     std::string refusal{};  ///< why it is not run from its graph
     int failures = 0;
@@ -170,15 +172,18 @@ class TrainStep {
     current_ = &known;
     last_ = {.base = cpu_memory().live()};
     cpu_memory().reset_peak();
-    std::vector<at::Tensor> results;
-    if (!known.refusal.empty()) results = run_without_graph(model, arguments, run);
-    else if (!known.captured) results = capture_anew(known, model, arguments, run);
-    else if (!fits(known) || !replay(known, model, arguments, results)) results = known.refusal.empty() && known.captured && known.unplannable
-                                                                                     ? run_without_graph(model, arguments, run)
-                                                                                     : capture_anew(known, model, arguments, run);
+    std::vector<at::Tensor> results = run_somehow(known, model, arguments, run);
     last_.peak = cpu_memory().peak();
     if (!last_.replayed) last_.predicted_peak = last_.peak;
     return results;
+  }
+
+  std::vector<at::Tensor> run_somehow(Known& known, const ModelTensors& model, const StepArguments& arguments, const Run& run) {
+    if (!known.refusal.empty()) return run_without_graph(model, arguments, run);
+    if (!known.captured) return capture_anew(known, model, arguments, run);
+    if (!fits(known)) return run_without_graph(model, arguments, run);
+    std::vector<at::Tensor> results;
+    return replay(known, model, arguments, results) ? results : capture_anew(known, model, arguments, run);
   }
 
   // ── running ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -231,7 +236,8 @@ class TrainStep {
     if (known.refusal.empty()) known.refusal = captured->refusal();
     if (!known.refusal.empty()) {
       if (options_.on_fallback == OnFallback::error) throw Error(Errc::capture_failed, std::exchange(known.refusal, {}));
-      notice("from now on this step runs " + std::string(options_.budget.given() ? "by moving storages out" : "eagerly") + ": " + known.refusal);
+      notice("from now on this step runs " + std::string(options_.budget.given() ? "by moving storages out" : "eagerly") + ": " +
+             known.refusal);
       return results;
     }
     known.captured = std::move(captured);
@@ -273,7 +279,8 @@ class TrainStep {
     request.budget = graph.persistent_bytes() + room;
     known.room = room;
     if (room <= Bytes{0}) return fall_back(known, room);
-    Plan plan = options_.budget.kind == Budget::Kind::extra_time ? plan_within_time(graph, request) : plan_with(options_.strategy, graph, request);
+    Plan plan =
+        options_.budget.kind == Budget::Kind::extra_time ? plan_within_time(graph, request) : plan_with(options_.strategy, graph, request);
     ++counters_.plans;
     last_.plan_seconds += plan.seconds;
     if (!plan.within_budget()) return fall_back(known, plan.peak - graph.persistent_bytes());
@@ -287,7 +294,8 @@ class TrainStep {
   bool fall_back(Known& known, Bytes smallest) {
     const std::string why = "no schedule within the budget of " + format_bytes(last_.budget) + " (" + std::to_string(last_.budget.count) +
                             " bytes) was found: the base is " + std::to_string(last_.base.count) + ", no schedule is below " +
-                            std::to_string(last_.floor.count) + ", the smallest peak found is " + std::to_string((last_.base + smallest).count);
+                            std::to_string(last_.floor.count) + ", the smallest peak found is " +
+                            std::to_string((last_.base + smallest).count);
     if (options_.on_fallback == OnFallback::error) throw Error(Errc::budget_unreachable, why);
     if (!known.unplannable) notice("this step runs inside the budget by moving storages out: " + why);
     known.unplannable = true;
@@ -341,8 +349,8 @@ class TrainStep {
   [[nodiscard]] Plan read_plan(const StepGraph& graph) const {
     const PlanFile file = read_plan_file(plan_file_.string(), graph);
     if (file.graph_hash && file.graph_hash->starts_with(graph_hash_kind) && *file.graph_hash != graph_hash(graph))
-      throw Error(Errc::bad_schedule, "'" + plan_file_.string() + "' was made for another model, or for other shapes: its graph is " + *file.graph_hash +
-                                          ", this one is " + graph_hash(graph));
+      throw Error(Errc::bad_schedule, "'" + plan_file_.string() + "' was made for another model, or for other shapes: its graph is " +
+                                          *file.graph_hash + ", this one is " + graph_hash(graph));
     Plan plan = plan_own_order(graph);
     plan.schedule = file.schedule;
     const Simulation cost = simulate(graph, plan.schedule);

@@ -134,8 +134,10 @@ inline StepCounters compare_with_eager(const std::function<Subject()>& make, con
 }
 
 /// The usual case: one input list for all steps, one capture, the rest replayed.
-inline void replays_like_eager(const std::function<Subject()>& make, const std::vector<torch::Tensor>& inputs, const CompareOptions& options = {}) {
-  const StepCounters counters = compare_with_eager(make, [&](int) { return inputs; }, options);
+inline void replays_like_eager(const std::function<Subject()>& make, const std::vector<torch::Tensor>& inputs,
+                               const CompareOptions& options = {}) {
+  const StepCounters counters = compare_with_eager(
+      make, [&](int) { return inputs; }, options);
   CHECK(counters.captures == 1);
   CHECK(counters.replays == options.steps - 1);
 }

@@ -1,0 +1,97 @@
+#pragma once
+// Sees every op that LibTorch runs below autograd on this thread: forward, backward and optimizer alike.
+//
+//   struct Printer : DispatchHook {
+//     void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack& stack) override {
+//       std::cout << op.schema().name() << '\n';
+//       op.redispatchBoxed(below, &stack);
+//     }
+//   } printer;
+//   printer.switch_on();
+//
+// How: a boxed fallback on a dispatch key that LibTorch leaves free (Fake), registered once per process and switched on for one thread
+// at a time. Autograd and autocast lie above that key, so what is seen is what runs; what an op calls inside itself is not seen.
+
+#include <optional>
+
+#include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <reprise/error.hpp>
+#include <reprise/libtorch/counting_allocator.hpp>
+
+namespace reprise {
+
+class DispatchHook {
+ public:
+  DispatchHook() = default;
+  virtual ~DispatchHook() { switch_off(); }
+  DispatchHook(const DispatchHook&) = delete;
+  DispatchHook& operator=(const DispatchHook&) = delete;
+
+  /// Must run the op, by redispatching it with `below`. The hook itself is off meanwhile.
+  virtual void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack& stack) = 0;
+
+  /// Throws Errc::bad_argument where another hook is on, Errc::capture_failed where another library has taken the key.
+  void switch_on() {
+    if (current() != nullptr)
+      throw Error(Errc::bad_argument, "a Recorder is already in scope on this thread; finish it before another one starts");
+    register_fallback();
+    current() = this;
+    key_.emplace(key);
+  }
+
+  void switch_off() {
+    if (current() != this) return;
+    key_.reset();
+    current() = nullptr;
+  }
+
+  [[nodiscard]] bool is_on() const { return current() == this; }
+
+  /// The hook that is on; none where there is none.
+  REPRISE_ONE_PER_PROCESS static DispatchHook*& current() {
+    thread_local DispatchHook* active = nullptr;
+    return active;
+  }
+
+  /// What a program that calls ops as they were seen excludes: everything from the key upwards.
+  [[nodiscard]] static c10::DispatchKeySet above() {
+    return c10::DispatchKeySet(c10::DispatchKeySet::FULL) - c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);
+  }
+
+ private:
+  static constexpr c10::DispatchKey key = c10::DispatchKey::Fake;
+
+  static void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const c10::impl::ExcludeDispatchKeyGuard once(key);
+    const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);
+    if (DispatchHook* hook = current()) return hook->on_op(op, below, *stack);
+    op.redispatchBoxed(below, stack);  // the key came here from a thread that has a hook: autograd hands its settings on
+  }
+
+  REPRISE_ONE_PER_PROCESS static bool& registered() {
+    static bool done = false;
+    return done;
+  }
+
+  // Shared objects that each include this header share the flag; the first one to get here registers, for good.
+  static void register_fallback() {
+    if (registered()) return;
+    auto& dispatcher = c10::Dispatcher::singleton();
+    if (dispatcher.hasBackendFallbackForDispatchKey(key))
+      throw Error(Errc::capture_failed,
+                  "another library has taken the dispatch key that Reprise records on (Fake): fake tensors and Reprise cannot be used in "
+                  "one process");
+    static auto& registration = *new c10::RegistrationHandleRAII(
+        dispatcher.registerFallback(key, c10::KernelFunction::makeFromBoxedFunction<&DispatchHook::fallback>(), "reprise"));
+    static_cast<void>(registration);
+    registered() = true;
+  }
+
+  std::optional<c10::impl::IncludeDispatchKeyGuard> key_;
+};
+
+}  // namespace reprise
