@@ -46,7 +46,7 @@ struct RecorderHooks {
   virtual void after(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> /*results*/, NodeId /*node*/) {}
 };
 
-class Recorder final : private DispatchHook {
+class Recorder final : public DispatchHook {
  public:
   explicit Recorder(RecorderHooks* hooks = nullptr) : hooks_(hooks), start_serial_(cpu_memory().serial()), base_(cpu_memory().existing()) {
     switch_on();
