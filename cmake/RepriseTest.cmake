@@ -98,13 +98,3 @@ function(reprise_add_consumer_test way side)
     -P "${CMAKE_CURRENT_SOURCE_DIR}/consumer/run.cmake")
   set_tests_properties("${name}" PROPERTIES LABELS "build;${side}" TIMEOUT 600)
 endfunction()
-
-# A test that is in no list tests nothing.
-function(reprise_check_every_test_is_listed)
-  file(GLOB_RECURSE found RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}" CONFIGURE_DEPENDS *.cpp)
-  list(FILTER found EXCLUDE REGEX "^(support|consumer|compile_fail)/")
-  list(REMOVE_ITEM found ${ARGN})
-  foreach(source IN LISTS found)
-    message(WARNING "test/${source} is in no list of test/CMakeLists.txt: it is not run")
-  endforeach()
-endfunction()

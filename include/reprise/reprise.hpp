@@ -58,5 +58,6 @@
 #include <reprise/rewrite/names.hpp>
 #include <reprise/rewrite/rewriting.hpp>
 
-
+#include <reprise/report/csv.hpp>
 #include <reprise/report/palette.hpp>
+#include <reprise/report/stats.hpp>
