@@ -1,0 +1,171 @@
+// How good the plans are: one table in one run, all strategies side by side, with seeds.
+//
+//   plan_quality                              small graphs against the exhaustive optimum, layered graphs, generated training graphs
+//   plan_quality a.json b.json                graph files instead (inspect_step writes them)
+//   plan_quality --small 2000                 so many small random graphs
+//   plan_quality --speed                      planning time against nodes, with the fitted exponent
+//
+// Budgets of training graphs: F + q (E - F) with F the floor and E the baseline's peak, and shares of E. Published averages that
+// the last lines compare with: +7 % at half and +18 % at a quarter of the baseline's peak, geometric means.
+
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <reprise/graph/json.hpp>
+#include <reprise/plan/strategies.hpp>
+#include <reprise_test/random_graphs.hpp>
+
+#include "support/cli.hpp"
+
+namespace {
+
+using namespace reprise;
+using namespace reprise::testing;
+
+constexpr std::string_view compared[] = {"mu-two", "mu-two-exact", "min-cut", "chain-dp", "anneal"};
+
+std::string cell(const Plan& plan) {
+  char text[40];
+  if (plan.within_budget()) std::snprintf(text, sizeof text, "%+.2f%% %.2fs", 100 * plan.overhead(), plan.seconds);
+  else std::snprintf(text, sizeof text, "- (%.0f%%)", 100 * static_cast<double>(plan.peak.count) / static_cast<double>(plan.baseline_peak.count));
+  return text;
+}
+
+struct Mean {
+  double sum = 0;
+  int count = 0;
+  void add(double overhead) {
+    sum += std::log1p(overhead);
+    ++count;
+  }
+  [[nodiscard]] double percent() const { return count > 0 ? 100 * std::expm1(sum / count) : 0; }
+};
+
+void small_graphs(std::int64_t graphs) {
+  int cases = 0, optimal = 0, feasible = 0, alone = 0, alone_feasible = 0, several = 0;
+  for (std::uint64_t seed = 1; graphs > 0; ++seed) {
+    Rng rng{seed};
+    const StepGraph graph = random_graph(rng, {.nodes = 6 + rng.below(7), .views = 0.15, .overwrites = 0.15, .unrecomputable = 0.03});
+    const Simulation own = simulate(graph, own_order(graph));
+    if (!own.valid) continue;
+    const bool keep = seed % 2 == 0;
+    const auto least = least_feasible_peak(graph, {.keep_order = keep}, floor_bytes(graph), own.peak, 200'000);
+    if (!least || *least == own.peak) continue;
+    --graphs;
+    for (int part = 0; part < 4; ++part) {
+      PlanRequest request{.budget = {least->count + (own.peak.count - least->count) * part / 4}, .keep_order = keep};
+      const auto exact = Exhaustive{}.search(graph, request);
+      if (exact.verdict != Exhaustive::Verdict::optimal) continue;
+      const double best = total_time(graph, exact.schedule).count;
+      ++cases;
+      several += recomputations(graph, exact.schedule) >= 2 ? 1 : 0;
+      const Plan plan = plan_with("anneal", graph, request);
+      feasible += plan.within_budget() ? 1 : 0;
+      optimal += plan.within_budget() && plan.time.count <= best * (1 + 1e-9) ? 1 : 0;
+      request.effort = 0.05;
+      const Plan search = Planner<MeasuredCost, Anneal>{Anneal{Anneal::Options{.exact_states = 0}}}.plan(graph, request);
+      alone_feasible += search.within_budget() ? 1 : 0;
+      alone += search.within_budget() && search.time.count <= best * (1 + 1e-9) ? 1 : 0;
+    }
+  }
+  std::printf("small graphs: %d cases, %d need two or more recomputations\n", cases, several);
+  std::printf("  anneal                      feasible %.2f %%  optimal %.2f %%\n", 100.0 * feasible / cases, 100.0 * optimal / cases);
+  std::printf("  anneal without exact search feasible %.2f %%  optimal %.2f %%\n\n", 100.0 * alone_feasible / cases, 100.0 * alone / cases);
+}
+
+void layered_graphs() {
+  std::printf("layered graphs, seed 1 to 3 of each size: extra time, anneal\n%8s %6s %22s %22s\n", "nodes", "budget", "order kept", "reordered");
+  for (double percent : {90.0, 80.0, 70.0}) {
+    Mean kept, free;
+    for (std::size_t nodes : {100u, 250u, 500u, 1000u})
+      for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+        Rng rng{seed};
+        const StepGraph graph = layered_graph(rng, {.nodes = nodes});
+        PlanRequest request{.budget = Size{{}, percent, true}.resolve(simulate(graph, own_order(graph)).peak), .keep_order = true};
+        const Plan a = plan_with("anneal", graph, request);
+        request.keep_order = false;
+        const Plan b = plan_with("anneal", graph, request);
+        std::printf("%8zu %5.0f%% %22s %22s\n", nodes, percent, cell(a).c_str(), cell(b).c_str());
+        if (a.within_budget()) kept.add(a.overhead());
+        if (b.within_budget()) free.add(b.overhead());
+      }
+    std::printf("%8s %5.0f%% %21.2f%% %21.2f%%\n", "mean", percent, kept.percent(), free.percent());
+  }
+  std::printf("\n");
+}
+
+void training_graphs(const std::vector<StepGraph>& graphs) {
+  std::printf("%-24s %9s %9s", "graph", "budget", "floor");
+  for (std::string_view name : compared) std::printf(" %18s", std::string(name).c_str());
+  std::printf(" %18s\n", "anneal, reordered");
+  Mean half, quarter;
+  for (const StepGraph& graph : graphs) {
+    const Bytes peak = simulate(graph, own_order(graph)).peak, floor = floor_bytes(graph);
+    const auto row = [&](const std::string& what, Bytes budget) {
+      std::printf("%-24s %9s %8.1f%%", graph.name().substr(0, 24).c_str(), what.c_str(), 100 * static_cast<double>(floor.count) / static_cast<double>(peak.count));
+      Plan best;
+      for (std::string_view name : compared) {
+        best = plan_with(name, graph, {.budget = budget, .keep_order = true});
+        std::printf(" %18s", cell(best).c_str());
+      }
+      const Plan free = plan_with("anneal", graph, {.budget = budget});
+      std::printf(" %18s\n", cell(free).c_str());
+      return best;
+    };
+    for (int q : {80, 50, 35, 25}) row("F+" + std::to_string(q) + "%", floor + Bytes{(peak - floor).count * q / 100});
+    const Plan at_half = row("50%", Size{{}, 50, true}.resolve(peak)), at_quarter = row("25%", Size{{}, 25, true}.resolve(peak));
+    if (at_half.within_budget()) half.add(at_half.overhead());
+    if (at_quarter.within_budget()) quarter.add(at_quarter.overhead());
+  }
+  std::printf("geometric mean of anneal with the order kept: +%.2f %% at 50 %% (%d graphs; published +7 %%), +%.2f %% at 25 %% (%d graphs; published +18 %%)\n\n",
+              half.percent(), half.count, quarter.percent(), quarter.count);
+}
+
+void speed() {
+  std::printf("%10s %10s %10s\n", "nodes", "seconds", "overhead");
+  double sx = 0, sy = 0, sxx = 0, sxy = 0, n = 0;
+  for (std::size_t blocks : {5u, 15u, 48u, 150u, 475u, 1500u, 4750u}) {
+    const StepGraph graph = resnet_step({.blocks = blocks});
+    const Plan plan = plan_with("anneal", graph, {.budget = Size{{}, 50, true}.resolve(simulate(graph, own_order(graph)).peak)});
+    std::printf("%10zu %10.3f %+9.2f%%\n", graph.node_count(), plan.seconds, 100 * plan.overhead());
+    const double x = std::log(static_cast<double>(graph.node_count())), y = std::log(plan.seconds);
+    sx += x, sy += y, sxx += x * x, sxy += x * y, n += 1;
+  }
+  std::printf("time ~ nodes^%.2f\n", (n * sxy - sx * sy) / (n * sxx - sx * sx));
+}
+
+int run(int argc, char** argv) {
+  std::int64_t small = 200;
+  bool only_speed = false;
+  std::vector<std::string> files;
+  std::vector<const char*> rest{argv[0]};
+  for (int i = 1; i < argc; ++i)
+    if (std::string_view(argv[i]).ends_with(".json")) files.emplace_back(argv[i]);
+    else rest.push_back(argv[i]);
+  examples::Flags flags("plan_quality", "Compares strategies; *.json arguments are graph files.");
+  flags.add("--small", "N", "small random graphs against the optimum", small);
+  flags.add("--speed", "planning time against nodes instead", only_speed);
+  if (!flags.parse(static_cast<int>(rest.size()), rest.data())) return examples::done;
+  if (only_speed) return speed(), examples::done;
+  std::vector<StepGraph> graphs;
+  for (const std::string& file : files) graphs.push_back(read_graph_file(file));
+  if (!files.empty()) return training_graphs(graphs), examples::done;
+  small_graphs(small);
+  layered_graphs();
+  graphs.push_back(resnet_step({.blocks = 16}));
+  graphs.push_back(resnet_step({.blocks = 50}));
+  graphs.push_back(transformer_step({.layers = 12, .batch = 32}));
+  graphs.push_back(chain_step(100));
+  training_graphs(graphs);
+  return examples::done;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return examples::run("plan_quality", [&] { return run(argc, argv); });
+}
