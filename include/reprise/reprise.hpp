@@ -54,9 +54,12 @@
 
 #include <reprise/rewrite/extract.hpp>
 #include <reprise/rewrite/extraction_dot.hpp>
+#include <reprise/rewrite/lint.hpp>
 #include <reprise/rewrite/listing.hpp>
 #include <reprise/rewrite/names.hpp>
 #include <reprise/rewrite/rewriting.hpp>
+#include <reprise/rewrite/write_order.hpp>
+
 
 #include <reprise/report/csv.hpp>
 #include <reprise/report/palette.hpp>

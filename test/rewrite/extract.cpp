@@ -42,7 +42,8 @@ StepGraph in_place_chain() {
 // a = f(x); v = view(a); w = g(v); three readers of w and one of v.
 StepGraph fan_out() {
   GraphBuilder b;
-  const ValueId x = b.add_value({.id = 0, .name = "x", .bytes = 4_B, .persistent = true}), a = b.add_value({.id = 1, .name = "a", .bytes = 8_B}),
+  const ValueId x = b.add_value({.id = 0, .name = "x", .bytes = 4_B, .persistent = true}),
+                a = b.add_value({.id = 1, .name = "a", .bytes = 8_B}),
                 v = b.add_value({.id = 2, .name = "v", .alias_of = a}), w = b.add_value({.id = 3, .name = "w", .bytes = 8_B});
   b.add_node({.id = 0, .name = "f"}, {x}, {a});
   b.add_node({.id = 1, .name = "view"}, {a}, {v});

@@ -70,8 +70,8 @@ struct Extraction {
 class Extractor {
  public:
   Extractor(const StepGraph& graph, std::span<const NodeId> schedule)
-      : schedule_(schedule), resolution_(resolve(graph, schedule)), clones_(clone_numbers(graph, schedule)), needed_(schedule.size(), false),
-        visited_(schedule.size(), no_index), uses_(resolution_.values.size()) {}
+      : schedule_(schedule), resolution_(resolve(graph, schedule)), clones_(clone_numbers(graph, schedule)),
+        needed_(schedule.size(), false), visited_(schedule.size(), no_index), uses_(resolution_.values.size()) {}
 
   Extraction extract() {
     collect_uses();
@@ -159,7 +159,8 @@ class Extractor {
 }
 
 /// One line a recomputation, and one for each that nothing needs.
-inline void write_recomputations(std::ostream& out, const StepGraph& graph, std::span<const NodeId> schedule, const Extraction& extraction) {
+inline void write_recomputations(std::ostream& out, const StepGraph& graph, std::span<const NodeId> schedule,
+                                 const Extraction& extraction) {
   const auto run = [&](std::uint32_t o) { return name_of(graph.node(schedule[o])) + " at " + std::to_string(o); };
   for (const Recomputation& r : extraction.recomputations) {
     out << name_of(graph.value(r.value));

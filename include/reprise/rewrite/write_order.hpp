@@ -1,0 +1,76 @@
+#pragma once
+// WriteOrder follows how often each persistent storage has been written, and tells where a run finds it otherwise than in the
+// graph's own order: it would compute something else.
+//
+//   own order     read(p) -> a     write(a) -> p     last(a) -> b        p is persistent
+//   schedule      read, write, read again, last
+//
+//   order.run(read, true)      nullptr: p has been written 0 times, as in the own order
+//   order.run(write, true)     nullptr
+//   order.run(read, false)     p: written once by now, 0 times in the own order
+//
+// Views of p count as p. The plan format asks this only of values that stand in someone's `updates`, and only where they stand in
+// `inputs` themselves; steps recorded from LibTorch are written so that both come to the same.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <reprise/graph/step_graph.hpp>
+
+namespace reprise {
+
+class WriteOrder {
+ public:
+  struct Touch {
+    StorageId storage{};
+    std::uint32_t writes_before = 0;
+    bool reads = false;  ///< holds for clones too; what is only written is written by the first run alone
+  };
+
+  explicit WriteOrder(const StepGraph& graph) : graph_(graph), writes_(graph.storage_count(), 0) {
+    std::vector<Touch> list;
+    for (std::size_t i = 0; i < graph.node_count(); ++i) {
+      list.clear();
+      for (ValueId v : graph.inputs(NodeId{i})) touch(list, v, true);
+      for (ValueId v : graph.outputs(NodeId{i})) {
+        touch(list, v, false);
+        if (!graph.value(v).persistent && !graph.value(v).owns()) touch(list, graph.value(v).target(), true);
+      }
+      for (ValueId v : graph.updates(NodeId{i})) touch(list, v, false);
+      touches_.push_back(list);
+      write(NodeId{i}, true, writes_);
+    }
+    std::fill(writes_.begin(), writes_.end(), 0);
+  }
+
+  /// The first storage that is not as the node found it in the graph's own order; nullptr where all are. Counts its writes.
+  const Touch* run(NodeId n, bool first) {
+    for (const Touch& t : touches_[n.index])
+      if ((first || t.reads) && writes_[t.storage.index] != t.writes_before) return &t;
+    write(n, first, writes_);
+    return nullptr;
+  }
+
+  [[nodiscard]] std::uint32_t writes(StorageId s) const { return writes_[s.index]; }
+
+ private:
+  void touch(std::vector<Touch>& list, ValueId v, bool reads) const {
+    const StorageId s = graph_.value(v).storage;
+    if (graph_.storage(s).persistent) list.push_back({s, writes_[s.index], reads});
+  }
+
+  void write(NodeId n, bool first, std::vector<std::uint32_t>& writes) const {
+    if (first)
+      for (ValueId v : graph_.updates(n)) ++writes[graph_.value(v).storage.index];
+    for (ValueId v : graph_.outputs(n))
+      if (graph_.value(v).persistent || graph_.value(v).overwrites.valid()) ++writes[graph_.value(v).storage.index];
+  }
+
+  const StepGraph& graph_;
+  std::vector<std::uint32_t> writes_;  // by storage
+  FlatLists<Touch> touches_;           // by node
+};
+
+}  // namespace reprise
