@@ -81,8 +81,10 @@ class Anneal {
 
    private:
     void from(const Schedule& start, std::uint64_t k, std::uint64_t work) {
-      RecomputeSearch search{facts_, start, rules_, request_.seed * 1000 + k};
-      search.set_noise(k == 0 ? 0 : 0.25 * static_cast<double>(k));
+      SearchRules rules = rules_;
+      rules.keep_order = rules.keep_order || k % 2 == 1;  // reordering early can lead astray: every other start keeps the order
+      RecomputeSearch search{facts_, start, rules, request_.seed * 1000 + k};
+      search.set_noise(k < 2 ? 0 : 0.25 * static_cast<double>(k));
       const bool fits = search.reach_budget(work_);
       search.set_noise(0);
       if (fits) search.improve(search.work() + work, options_.heat);
