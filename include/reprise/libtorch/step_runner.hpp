@@ -4,6 +4,7 @@
 //
 //   Profiler<SteadyTimer, AllocatorProbe>{}.run(captured)  ──make_runner──▶  StepRunner: save ─ run ─ run ─ run ─ put back
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
@@ -50,6 +51,7 @@ class StepRunner {
   template <class Around>
   void run(Around around) {
     const BoundTensors& bound = step_->bound();
+    if (limit_) moving_.emplace_back(graph().node_count());
     const RunOutcome outcome =
         program_.run({bound.model.parameters, bound.model.buffers, bound.inputs, bound.leaves}, Observer<Around>{*this, around});
     if (!outcome.completed) throw Error(Errc::capture_failed, "the step could not be run again as it was captured: " + outcome.difference);
@@ -60,6 +62,7 @@ class StepRunner {
     profile.base = base_;
     profile.storages.resize(graph().storage_count());
     for (std::size_t i = 0; i < profile.storages.size(); ++i) profile.storages[i].bytes = graph().storage(StorageId{i}).bytes;
+    if (limit_) take_out_moving(profile);
     if (limit_) take_measured_transfers(profile);
     if (options_.transfers || limit_) fill_in_transfers(profile);
     if (options_.mode != ProfileMode::in_situ) measure_isolated(profile);
@@ -79,12 +82,15 @@ class StepRunner {
     template <class Tensors>
     void before(std::size_t i, NodeId n, const Tensors& tensors) {
       if (runner.limit_) runner.limit_->begin_op(runner.graph().node(n).name, tensors());
+      if (runner.limit_) runner.moving_before_ = runner.limit_->time_spent();
       around.before(i);
     }
     template <class Tensors>
     void after(std::size_t i, NodeId n, const Tensors& tensors) {
       around.after(i);
-      if (runner.limit_) runner.note_results(n, tensors());
+      if (!runner.limit_) return;
+      runner.moving_.back()[i] = runner.limit_->time_spent() - runner.moving_before_;
+      runner.note_results(n, tensors());
     }
   };
 
@@ -129,6 +135,17 @@ class StepRunner {
     limit_->end_op(results);
     const auto outputs = graph().outputs(n);
     for (std::size_t k = 0; k < outputs.size(); ++k) storage_of_[graph().value(outputs[k]).storage.index] = limit_->find(results[k]);
+  }
+
+  // An op that runs into the limit waits for others to be moved out: that is not its own time.
+  void take_out_moving(Profile& profile) const {
+    const std::size_t first = moving_.size() - profile.runs;  // warm-up runs come first
+    for (std::size_t i = 0; i < profile.nodes.size(); ++i) {
+      NodeProfile& node = profile.nodes[i];
+      for (std::size_t r = 0; r < node.samples.size(); ++r)
+        node.samples[r] = {std::max(0.0, node.samples[r].count - moving_[first + r][i].count)};
+      node.time = aggregate(node.samples, options_.aggregate);
+    }
   }
 
   void take_measured_transfers(Profile& profile) const {
@@ -202,7 +219,9 @@ class StepRunner {
   Bytes base_;
   std::vector<Saved> saved_;
   std::unique_ptr<MemoryLimit> limit_;
-  std::vector<StorageIndex> storage_of_;  // by StorageId: in the limit's table
+  std::vector<StorageIndex> storage_of_;           // by StorageId: in the limit's table
+  std::vector<std::vector<Microseconds>> moving_;  // by run and node: what moving others out took inside the op
+  Microseconds moving_before_{};
 };
 
 /// Found by Profiler::run.
