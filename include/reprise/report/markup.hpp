@@ -1,0 +1,46 @@
+#pragma once
+// Text for XML and HTML: anything goes in, something valid comes out.
+//
+//   markup_text("a < b & \"c\"")     a &lt; b &amp; &quot;c&quot;
+//   markup_text("\x01\xff")          ??: XML has no way to write control characters, and only UTF-8 is text
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include <reprise/graph/json_text.hpp>
+
+namespace reprise {
+
+/// For the content of an element and for attributes in double quotes.
+[[nodiscard]] inline std::string markup_text(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    const char c = text.front();
+    if (c == '<') out += "&lt;";
+    else if (c == '>') out += "&gt;";
+    else if (c == '&') out += "&amp;";
+    else if (c == '"') out += "&quot;";
+    else if (c == '\n' || c == '\t' || c == '\r') out += ' ';
+    else if (length == 0 || static_cast<unsigned char>(c) < 0x20 || c == 0x7F) out += '?';
+    else if (text.starts_with("\xEF\xBF\xBE") || text.starts_with("\xEF\xBF\xBF")) out += '?';  // U+FFFE and U+FFFF are no characters
+    else out += text.substr(0, length);
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return out;
+}
+
+/// At most so many characters, the last one an ellipsis where something was cut.
+[[nodiscard]] inline std::string shortened(std::string_view text, std::size_t most) {
+  std::size_t bytes = 0, characters = 0, cut = 0;
+  while (bytes < text.size()) {
+    if (characters + 1 == most) cut = bytes;
+    const std::size_t length = utf8_length(text.substr(bytes));
+    bytes += length == 0 ? 1 : length;
+    ++characters;
+  }
+  return characters <= most ? std::string(text) : std::string(text.substr(0, cut)) + "…";
+}
+
+}  // namespace reprise
