@@ -80,21 +80,8 @@ class StorageTable {
   }
 
   /// Asks to be told when the host takes a pointer. `on_access` gets the storage and may not touch its data through it.
-  void watch(StorageIndex s, HostAccess on_access) {
-    if constexpr (can_watch_host<>) {
-      Entry& entry = entries_[s];
-      if (entry.watched || !alive(s) || entry.storage->has_materializer()) return;
-      entry.storage->set_materializer(on_access);
-      entry.watched = true;
-    }
-  }
-  void unwatch(StorageIndex s) {
-    if constexpr (can_watch_host<>) {
-      Entry& entry = entries_[s];
-      if (!std::exchange(entry.watched, false) || !alive(s)) return;
-      entry.storage->clear_materializer();
-    }
-  }
+  void watch(StorageIndex s, HostAccess on_access) { set_hook(entries_[s], entries_[s].storage, on_access); }
+  void unwatch(StorageIndex s) { clear_hook(entries_[s], entries_[s].storage); }
   /// The hook fires once; LibTorch clears it afterwards.
   void forget_watch(StorageIndex s) { entries_[s].watched = false; }
 
@@ -105,6 +92,24 @@ class StorageTable {
     bool watched;
     bool emptied;
   };
+
+  // Templates, because a LibTorch without the hook has no such members to name.
+  template <class Impl>
+  static void set_hook(Entry& entry, Impl* storage, HostAccess on_access) {
+    if constexpr (can_watch_host<Impl>) {
+      if (entry.watched || entry.weak.use_count() == 0 || storage->has_materializer()) return;
+      storage->set_materializer(on_access);
+      entry.watched = true;
+    }
+  }
+  template <class Impl>
+  static void clear_hook(Entry& entry, Impl* storage) {
+    if constexpr (can_watch_host<Impl>) {
+      if (!std::exchange(entry.watched, false) || entry.weak.use_count() == 0) return;
+      storage->clear_materializer();
+    }
+  }
+
   std::vector<Entry> entries_;
   std::unordered_map<const c10::StorageImpl*, StorageIndex> index_;
 };
