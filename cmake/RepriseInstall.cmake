@@ -6,7 +6,7 @@ include(GNUInstallDirs)
 set(package_dir "${CMAKE_INSTALL_DATADIR}/cmake/reprise")
 
 install(TARGETS reprise EXPORT reprise-targets FILE_SET HEADERS)
-install(TARGETS reprise_libtorch EXPORT reprise-libtorch-targets FILE_SET HEADERS)
+install(TARGETS reprise_libtorch EXPORT reprise-libtorch-targets FILE_SET HEADERS FILE_SET cuda)
 install(EXPORT reprise-targets NAMESPACE reprise:: DESTINATION "${package_dir}")
 install(EXPORT reprise-libtorch-targets NAMESPACE reprise:: DESTINATION "${package_dir}")
 

@@ -8,7 +8,7 @@ add_custom_target(verify_core_headers)
 add_dependencies(verify_core_headers reprise_verify_interface_header_sets)
 
 if(REPRISE_HAS_LIBTORCH AND reprise_libtorch_headers)
-  set_target_properties(reprise_libtorch PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
+  set_target_properties(reprise_libtorch PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON INTERFACE_HEADER_SETS_TO_VERIFY HEADERS)
   add_custom_target(verify_libtorch_headers)
   add_dependencies(verify_libtorch_headers reprise_libtorch_verify_interface_header_sets)
 endif()

@@ -63,7 +63,7 @@ class Profiler {
   static_assert(mem_probe_requirement::end_run<P>, "P is no MemProbe: it needs (5) Bytes end_run(); see docs/policies/mem_probe.md");
 
  public:
-  explicit Profiler(T timer = {}, P probe = {}) : timer_(std::move(timer)), probe_(std::move(probe)) {}
+  explicit Profiler(T timer = T{}, P probe = P{}) : timer_(std::move(timer)), probe_(std::move(probe)) {}
 
   template <class Step>
   [[nodiscard]] Profile run(Step& step, const ProfileOptions& options = {}) {

@@ -1,0 +1,101 @@
+#pragma once
+// Host memory that a device's storages are moved to, with the time that each way really takes: on CUDA, what
+// libtorch/spill_file.hpp is on the CPU. The memory is pinned, so that the device copies at its full rate, and kept for reuse:
+// pinning takes longer than copying.
+//
+//   HostMover host{0};
+//   HostMover::Place place = host.write(data, bytes);     // place.time: how long the device took
+//   Microseconds back = host.read(place, data);
+//   host.release(place);                                  // the next write of at most as many bytes goes there
+//
+// A copy stands in the stream that is current, after whatever made the bytes, and has been done when the call returns: the
+// device's memory can be given away at once.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <reprise/cuda/cuda_event.hpp>
+#include <reprise/units.hpp>
+
+namespace reprise {
+
+class HostMover {
+ public:
+  struct Place {
+    void* host = nullptr;
+    std::size_t bytes = 0;  ///< as written
+    std::size_t room = 0;   ///< what the place can hold
+    Microseconds time{};    ///< what writing took
+  };
+
+  /// `device`: -1 for the one that is current now.
+  explicit HostMover(c10::DeviceIndex device = -1)
+      : device_(device >= 0 ? device : c10::cuda::current_device()), begin_(device_), end_(device_) {}
+  ~HostMover() {
+    for (void* block : blocks_) C10_CUDA_CHECK_WARN(cudaFreeHost(block));
+  }
+  HostMover(const HostMover&) = delete;
+  HostMover& operator=(const HostMover&) = delete;
+
+  /// Throws c10::Error where no more host memory can be pinned; nothing is then kept.
+  [[nodiscard]] Place write(const void* from_device, std::size_t bytes) {
+    Place place = take(bytes);
+    try {
+      place.time = copy(place.host, from_device, bytes, cudaMemcpyDeviceToHost);
+    } catch (...) {
+      release(place);
+      throw;
+    }
+    return place;
+  }
+
+  /// Returns how long it took.
+  Microseconds read(const Place& place, void* to_device) { return copy(to_device, place.host, place.bytes, cudaMemcpyHostToDevice); }
+
+  /// Gives the place back. What was written there may be overwritten.
+  void release(const Place& place) { free_.emplace(place.room, place.host); }
+
+  /// How much host memory is pinned.
+  [[nodiscard]] Bytes size() const { return size_; }
+
+ private:
+  // The smallest free place that is large enough, else a new one.
+  Place take(std::size_t bytes) {
+    const auto it = free_.lower_bound(bytes);
+    if (it != free_.end()) {
+      const Place place{it->second, bytes, it->first, {}};
+      free_.erase(it);
+      return place;
+    }
+    const c10::cuda::CUDAGuard guard(device_);
+    void*& block = blocks_.emplace_back(nullptr);
+    C10_CUDA_CHECK(cudaHostAlloc(&block, bytes, cudaHostAllocDefault));
+    size_ += Bytes{static_cast<std::int64_t>(bytes)};
+    return {block, bytes, bytes, {}};
+  }
+
+  Microseconds copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind way) {
+    const c10::cuda::CUDAGuard guard(device_);
+    const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream(device_);
+    begin_.record(stream);
+    C10_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, way, stream.stream()));
+    end_.record(stream);
+    end_.wait();
+    return end_.since(begin_);
+  }
+
+  c10::DeviceIndex device_;
+  CudaEvent begin_, end_;
+  std::vector<void*> blocks_;
+  std::multimap<std::size_t, void*> free_;  // room -> host
+  Bytes size_{};
+};
+
+}  // namespace reprise
