@@ -150,7 +150,9 @@ inline void write_plan_file(const std::string& path, const StepGraph& graph, con
     if (!item.is_number_integer()) throw bad("schedule: step " + std::to_string(step) + ": not a node id");
     const bool too_large = item.is_number_unsigned() && item.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
     const auto it = too_large ? node_of.end() : node_of.find(item.get<std::int64_t>());
-    if (it == node_of.end()) throw Error(Errc::bad_schedule, "schedule: step " + std::to_string(step) + ": no node " + item.dump());
+    if (it == node_of.end())
+      throw Error(Errc::bad_schedule, "schedule: step " + std::to_string(step) + ": no node " + item.dump() +
+                                          (file.graph ? "; the plan is for '" + *file.graph + "', the graph is '" + graph.name() + "'" : ""));
     file.schedule.push_back(it->second);
     ++step;
   }

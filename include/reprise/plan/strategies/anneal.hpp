@@ -15,7 +15,10 @@
 #include <reprise/concepts.hpp>
 #include <reprise/plan/recompute_search.hpp>
 #include <reprise/plan/simulate.hpp>
+#include <reprise/plan/strategies/chain_dp.hpp>
 #include <reprise/plan/strategies/exhaustive.hpp>
+#include <reprise/plan/strategies/min_cut.hpp>
+#include <reprise/plan/strategies/mu_two.hpp>
 
 namespace reprise {
 
@@ -24,7 +27,7 @@ class Anneal {
   struct Options {
     std::size_t exact_states = 60'000;  ///< what the exact search may look at; 0 to go without it
     double heat = 0.002;                ///< first temperature, as a share of the schedule's time
-    std::vector<Schedule> starts{};     ///< schedules of other strategies to start from as well
+    bool other_strategies = true;       ///< start from what mu-two, min-cut and chain-dp find as well
   };
 
   Anneal() = default;
@@ -40,12 +43,6 @@ class Anneal {
     return Run{graph, request, options_}.best();
   }
 
-  /// How much work the search does by default: what fits the times promised for this many nodes.
-  [[nodiscard]] static std::uint64_t default_work(std::size_t nodes) {
-    const double n = static_cast<double>(std::max<std::size_t>(nodes, 1));
-    return static_cast<std::uint64_t>(n <= 1000 ? 1e6 + 3.5e3 * n : 4.5e6 * std::pow(n / 1000, 0.3));
-  }
-
  private:
   class Run {
    public:
@@ -58,7 +55,7 @@ class Anneal {
         rules_.keep.assign(graph.node_count(), false);
         for (NodeId n : request.keep) rules_.keep[n.index] = true;
       }
-      work_ = static_cast<std::uint64_t>(static_cast<double>(default_work(graph.node_count())) * request.effort);
+      work_ = static_cast<std::uint64_t>(static_cast<double>(default_search_work(graph.node_count())) * request.effort);
     }
 
     // A few starts, each improved for a while; the best of them for the rest.
@@ -68,7 +65,7 @@ class Anneal {
         from(own_order(graph_), k, work_ / (2 * starts));
         report(0.5 * static_cast<double>(k + 1) / static_cast<double>(starts));
       }
-      for (const Schedule& start : options_.starts) from(start, 17, work_ / 8);
+      if (options_.other_strategies && graph_.node_count() <= 5000) from_others();
       if (found_ && !stop_()) {
         RecomputeSearch search{facts_, best_, rules_, request_.seed * 977 + 5};
         search.improve(search.work() + std::max(work_ / 4, work_ - std::min(work_, spent_)), options_.heat / 2);
@@ -90,6 +87,18 @@ class Anneal {
       if (fits) search.improve(search.work() + work, options_.heat);
       spent_ += search.work();
       take(search);
+    }
+
+    void from_others() {
+      const auto start = [&](const auto& strategy) {
+        if (stop_()) return;
+        const Schedule found = strategy.schedule(graph_, request_);
+        const bool useful = found.size() > graph_.node_count() && simulate(graph_, found).valid;
+        if (useful && (!request_.keep_order || keeps_order(graph_, found))) from(found, 1, work_ / 16);
+      };
+      start(MuTwo{});
+      start(MinCut{});
+      start(ChainDp{});
     }
 
     void take(const RecomputeSearch& search) {

@@ -19,7 +19,6 @@
 #include <reprise/plan/decisions.hpp>
 #include <reprise/plan/lazy_recompute.hpp>
 #include <reprise/plan/recompute_search.hpp>
-#include <reprise/plan/strategies/anneal.hpp>
 
 namespace reprise {
 
@@ -212,7 +211,7 @@ class MuTwoExact {
       for (NodeId n : request.keep) rules.keep[n.index] = true;
     }
     RecomputeSearch search{facts, own_order(graph), rules, request.seed};
-    search.reach_budget(4 * Anneal::default_work(graph.node_count()));
+    search.reach_budget(4 * default_search_work(graph.node_count()));
     return search.live().schedule();
   }
 };
