@@ -43,7 +43,7 @@ class SearchRandom {
 /// How much work a search does by default: what fits the times promised for this many nodes.
 [[nodiscard]] inline std::uint64_t default_search_work(std::size_t nodes) {
   const double n = static_cast<double>(std::max<std::size_t>(nodes, 1));
-  return static_cast<std::uint64_t>(n <= 1000 ? 1e6 + 3.5e3 * n : 4.5e6 * std::pow(n / 1000, 0.4));
+  return static_cast<std::uint64_t>(n <= 1000 ? 5e5 + 1.2e3 * n : 1.7e6 * std::pow(n / 1000, 0.4));
 }
 
 /// A LiveSchedule whose edits can be taken back.
@@ -179,6 +179,7 @@ class RecomputeSearch {
         best = now;
         best_schedule = live().schedule();
         best_is_now = true;
+        work_ += best_schedule.size() / 16;
       }
     }
     if (!best_is_now) restart_from(best_schedule);
@@ -264,13 +265,13 @@ class RecomputeSearch {
     const std::int64_t excess = live().peak().count - rules_.budget;
     const std::uint32_t low = live().first_above(rules_.budget), high = live().last_above(rules_.budget);
     const std::size_t count = live().instance_count();
-    work_ += 4;
+    work_ += 8;
     if (sample == all || count <= 2 * sample) {
       work_ += count / 16;
       for (Instance i = 0; i < count; ++i) consider(i, p, excess, low, high);
       return;
     }
-    for (std::size_t tries = 0; tries < 12 * sample && candidates_.size() < sample; ++tries)
+    for (std::size_t tries = 0; tries < 12 * sample && candidates_.size() < sample; ++tries, work_ += tries % 4 == 0 ? 1u : 0u)
       consider(random_.below(count), p, excess, low, high);
   }
 
