@@ -32,6 +32,7 @@ int main() {
     }
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
-  std::printf("nodes %zu  moves %zu (%zu valid)  %.0f moves/s  (checksum %lld)\n", graph.node_count(), moves, valid, static_cast<double>(moves) / seconds,
+  std::printf("nodes %zu  moves %zu (%zu valid)  %.0f moves/s  (checksum %lld)\n", graph.node_count(), moves, valid,
+      static_cast<double>(moves) / seconds,
               static_cast<long long>(sum));
 }

@@ -31,7 +31,8 @@ constexpr std::string_view compared[] = {"mu-two", "mu-two-exact", "min-cut", "c
 std::string cell(const Plan& plan) {
   char text[40];
   if (plan.within_budget()) std::snprintf(text, sizeof text, "%+.2f%% %.2fs", 100 * plan.overhead(), plan.seconds);
-  else std::snprintf(text, sizeof text, "- (%.0f%%)", 100 * static_cast<double>(plan.peak.count) / static_cast<double>(plan.baseline_peak.count));
+  else std::snprintf(text, sizeof text, "- (%.0f%%)",
+      100 * static_cast<double>(plan.peak.count) / static_cast<double>(plan.baseline_peak.count));
   return text;
 }
 
@@ -78,7 +79,8 @@ void small_graphs(std::int64_t graphs) {
 }
 
 void layered_graphs() {
-  std::printf("layered graphs, seed 1 to 3 of each size: extra time, anneal\n%8s %6s %22s %22s\n", "nodes", "budget", "order kept", "reordered");
+  std::printf("layered graphs, seed 1 to 3 of each size: extra time, anneal\n%8s %6s %22s %22s\n", "nodes", "budget", "order kept",
+      "reordered");
   for (double percent : {90.0, 80.0, 70.0}) {
     Mean kept, free;
     for (std::size_t nodes : {100u, 250u, 500u, 1000u})
@@ -106,7 +108,8 @@ void training_graphs(const std::vector<StepGraph>& graphs) {
   for (const StepGraph& graph : graphs) {
     const Bytes peak = simulate(graph, own_order(graph)).peak, floor = floor_bytes(graph);
     const auto row = [&](const std::string& what, Bytes budget) {
-      std::printf("%-24s %9s %8.1f%%", graph.name().substr(0, 24).c_str(), what.c_str(), 100 * static_cast<double>(floor.count) / static_cast<double>(peak.count));
+      std::printf("%-24s %9s %8.1f%%", graph.name().substr(0, 24).c_str(), what.c_str(),
+          100 * static_cast<double>(floor.count) / static_cast<double>(peak.count));
       Plan best;
       for (std::string_view name : compared) {
         best = plan_with(name, graph, {.budget = budget, .keep_order = true});
@@ -121,7 +124,8 @@ void training_graphs(const std::vector<StepGraph>& graphs) {
     if (at_half.within_budget()) half.add(at_half.overhead());
     if (at_quarter.within_budget()) quarter.add(at_quarter.overhead());
   }
-  std::printf("geometric mean of anneal with the order kept: +%.2f %% at 50 %% (%d graphs; published +7 %%), +%.2f %% at 25 %% (%d graphs; published +18 %%)\n\n",
+  std::printf("geometric mean of anneal with the order kept: "
+              "+%.2f %% at 50 %% (%d graphs; published +7 %%), +%.2f %% at 25 %% (%d graphs; published +18 %%)\n\n",
               half.percent(), half.count, quarter.percent(), quarter.count);
 }
 

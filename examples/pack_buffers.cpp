@@ -83,16 +83,19 @@ int run(int argc, char** argv) {
   const ArenaPlan plan = assign_offsets(buffers, {.alignment = Bytes{alignment}, .enough = Bytes{capacity}});
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (!quiet)
-    std::cout << "buffers   " << buffers.size() << "\nload      " << plan.load.count << "\narena     " << plan.height.count << "  (" << plan.ratio()
+    std::cout << "buffers   " << buffers.size() << "\nload      " << plan.load.count << "\narena     " << plan.height.count << "  ("
+        << plan.ratio()
               << " of the load)\nseconds   " << seconds << '\n';
   if (capacity > 0 && plan.height > Bytes{capacity})
-    throw Error(Errc::budget_unreachable, "capacity " + std::to_string(capacity) + ": the smallest arena found is " + std::to_string(plan.height.count) +
+    throw Error(Errc::budget_unreachable, "capacity " + std::to_string(capacity) + ": the smallest arena found is " +
+        std::to_string(plan.height.count) +
                                               ", the maximal load " + std::to_string(plan.load.count));
   if (out.empty()) return examples::done;
   std::ostringstream text;
   text << "id,lower,upper,size,offset\n";
   for (std::size_t i = 0; i < rows.size(); ++i)
-    text << rows[i].id << ',' << rows[i].buffer.lower << ',' << rows[i].buffer.upper << ',' << rows[i].buffer.size.count << ',' << plan.offsets[i].count << '\n';
+    text << rows[i].id << ',' << rows[i].buffer.lower << ',' << rows[i].buffer.upper << ',' << rows[i].buffer.size.count << ','
+        << plan.offsets[i].count << '\n';
   write_file_atomically(out, text.str());
   return examples::done;
 }

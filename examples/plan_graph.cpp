@@ -90,11 +90,13 @@ void print_plan(const StepGraph& graph, const Plan& plan) {
   const double share = static_cast<double>(plan.peak.count) / static_cast<double>(std::max<std::int64_t>(1, plan.baseline_peak.count));
   std::cout << "graph           " << (graph.name().empty() ? "-" : graph.name()) << ", " << graph.node_count() << " nodes\n"
             << "budget          " << format_bytes(plan.budget) << "  (" << plan.budget.count << " bytes)\n"
-            << "peak            " << format_bytes(plan.peak) << "  (" << percent(share) << " of " << format_bytes(plan.baseline_peak) << ")\n"
+            << "peak            " << format_bytes(plan.peak) << "  (" << percent(share) << " of " << format_bytes(plan.baseline_peak)
+                << ")\n"
             << "least possible  " << format_bytes(plan.floor) << "  (outputs or largest single node)\n"
             << "time            " << format_time(plan.time) << "  (+" << percent(plan.overhead()) << ")"
             << (plan.optimal ? "  optimal" : "") << '\n'
-            << "recomputations  " << recomputations(graph, plan.schedule) << (keeps_order(graph, plan.schedule) ? "" : ", reordered") << '\n'
+            << "recomputations  " << recomputations(graph, plan.schedule) << (keeps_order(graph, plan.schedule) ? "" : ", reordered")
+                << '\n'
             << "strategy        " << plan.strategy << ", seed " << plan.seed << ", " << percent(plan.seconds / 100).substr(0, 4) << " s\n";
   const auto list = decisions(graph, plan.schedule);
   std::size_t shown = 0;
@@ -156,7 +158,8 @@ class ProgressLine {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
     if (!on_ || seconds < 2) return;
     shown_ = true;
-    std::cerr << "\r\033[K" << p.strategy << ": " << static_cast<int>(100 * p.share) << " %, " << format_bytes(p.peak) << ", " << format_time(p.time) << std::flush;
+    std::cerr << "\r\033[K" << p.strategy << ": " << static_cast<int>(100 * p.share) << " %, " << format_bytes(p.peak) << ", "
+        << format_time(p.time) << std::flush;
   }
 
  private:
@@ -182,7 +185,8 @@ void draw_frontier(const Options& o, const StepGraph& graph, const PlanRequest& 
   if (o.quiet) return;
   std::cout << "frontier (share of the baseline's peak, extra time)\n";
   for (const Plan& p : curve)
-    std::cout << "  " << percent(static_cast<double>(p.budget.count) / static_cast<double>(p.baseline_peak.count)) << "  +" << percent(p.overhead()) << '\n';
+    std::cout << "  " << percent(static_cast<double>(p.budget.count) / static_cast<double>(p.baseline_peak.count)) << "  +"
+        << percent(p.overhead()) << '\n';
 }
 
 // A share as the plan format means it: p / 100 × peak, rounded up. In double the product can come out a hair too large, and the

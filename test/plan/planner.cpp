@@ -38,7 +38,8 @@ Bytes share(const StepGraph& graph, double percent) {
 // A share of what can be saved: from the floor up.
 Bytes savable(const StepGraph& graph, double percent) {
   const Bytes floor = floor_bytes(graph);
-  return floor + Bytes{static_cast<std::int64_t>(percent / 100 * static_cast<double>((simulate(graph, own_order(graph)).peak - floor).count))};
+  return floor + Bytes{static_cast<std::int64_t>(percent / 100 * static_cast<double>((simulate(graph,
+      own_order(graph)).peak - floor).count))};
 }
 
 }  // namespace

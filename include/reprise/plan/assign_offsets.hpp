@@ -81,7 +81,8 @@ class ArenaPacker {
       return true;
     };
     for (int key = 0; key < 5; ++key) {
-      std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return rank(items_[a], key) > rank(items_[b], key); });
+      std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return rank(items_[a], key) > rank(items_[b],
+          key); });
       attempt(order);
     }
     improve(best, enough, attempt);
@@ -228,7 +229,8 @@ class ArenaPacker {
 
 }  // namespace detail
 
-/// Buffers of size 0 and those that never live get offset 0. Throws Errc::bad_argument for a negative size or a life that ends before it starts.
+/// Buffers of size 0 and those that never live get offset 0. Throws Errc::bad_argument for a negative size or a life that ends before it
+/// starts.
 [[nodiscard]] inline ArenaPlan assign_offsets(std::span<const Buffer> buffers, const ArenaOptions& options = {}) {
   return detail::ArenaPacker{buffers, options}.run();
 }

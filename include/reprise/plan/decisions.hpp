@@ -65,7 +65,8 @@ inline void write_decisions_csv(std::ostream& out, const StepGraph& graph, std::
   };
   out << "activation,decision,bytes,cost_us,runs\n";
   for (const ActivationDecision& d : list)
-    out << quoted(activation_name(graph, d.storage)) << ',' << to_string(d.decision) << ',' << d.bytes.count << ',' << d.cost.count << ',' << d.runs << '\n';
+    out << quoted(activation_name(graph, d.storage)) << ',' << to_string(d.decision) << ',' << d.bytes.count << ',' << d.cost.count
+        << ',' << d.runs << '\n';
 }
 
 }  // namespace reprise

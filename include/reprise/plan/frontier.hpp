@@ -65,7 +65,8 @@ inline void write_frontier_svg(std::ostream& out, const StepGraph& graph, std::s
   double most = 1;
   for (const Plan& p : curve) most = std::max(most, 100 * p.overhead());
   const auto x = [&](const Plan& p) {
-    return left + (width - left - right) * static_cast<double>(p.budget.count) / static_cast<double>(std::max<std::int64_t>(1, p.baseline_peak.count));
+    return left + (width - left - right) * static_cast<double>(p.budget.count) / static_cast<double>(std::max<std::int64_t>(1,
+        p.baseline_peak.count));
   };
   const auto y = [&](double percent) { return height - bottom - (height - top - bottom) * percent / most; };
   char text[256];
@@ -73,8 +74,10 @@ inline void write_frontier_svg(std::ostream& out, const StepGraph& graph, std::s
     std::snprintf(text, sizeof text, format, values...);
     out << text;
   };
-  print("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" font-family=\"sans-serif\" font-size=\"12\">\n", width, height);
-  out << "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n<text x=\"60\" y=\"20\">" << detail::svg_text(graph.name()) << ": extra time against budget</text>\n";
+  print("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" font-family=\"sans-serif\" font-size=\"12\">\n", width,
+      height);
+  out << "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n<text x=\"60\" y=\"20\">" << detail::svg_text(graph.name())
+      << ": extra time against budget</text>\n";
   for (int i = 0; i <= 4; ++i) {
     const double px = left + (width - left - right) * i / 4, py = y(most * i / 4);
     print("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>\n", px, top, px, height - bottom);
@@ -82,7 +85,8 @@ inline void write_frontier_svg(std::ostream& out, const StepGraph& graph, std::s
     print("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%d %%</text>\n", px, height - bottom + 18, 25 * i);
     print("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.1f %%</text>\n", left - 6, py + 4, most * i / 4);
   }
-  print("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">budget, share of the baseline's peak</text>\n", (left + width - right) / 2, height - 12);
+  print("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">budget, share of the baseline's peak</text>\n", (left + width - right) / 2,
+      height - 12);
   out << "<polyline fill=\"none\" stroke=\"#0b62a4\" stroke-width=\"2\" points=\"";
   for (const Plan& p : curve) print("%.1f,%.1f ", x(p), y(100 * p.overhead()));
   out << "\"/>\n";

@@ -24,7 +24,8 @@ namespace reprise {
 class LazyRecompute {
  public:
   LazyRecompute(const ScheduleFacts& facts, std::uint32_t backward)
-      : facts_(facts), graph_(facts.graph()), backward_(backward), gone_(graph_.value_count(), false), wanted_(graph_.node_count(), false) {}
+      : facts_(facts), graph_(facts.graph()), backward_(backward), gone_(graph_.value_count(), false), wanted_(graph_.node_count(),
+          false) {}
 
   /// `dropped` is by storage. The schedule may be invalid where something dropped cannot be made again: simulate() tells.
   [[nodiscard]] Schedule schedule(const std::vector<bool>& dropped) {

@@ -113,7 +113,8 @@ class ScheduleFacts {
 
   static void sort_by_target(std::vector<Output>& outputs) {
     std::vector<Output> sorted;
-    const auto has = [&](std::uint32_t v) { return std::any_of(sorted.begin(), sorted.end(), [&](const Output& o) { return o.value == v; }); };
+    const auto has = [&](std::uint32_t v) { return std::any_of(sorted.begin(), sorted.end(), [&](const Output& o) { return o.value == v;
+        }); };
     while (sorted.size() < outputs.size())
       for (const Output& o : outputs)
         if (!has(o.value) && (!o.target_here || has(o.target))) sorted.push_back(o);
@@ -250,8 +251,12 @@ class LiveSchedule {
   [[nodiscard]] std::int64_t most_live(std::uint32_t first, std::uint32_t last) const { return base() + tree_.max(first, last); }
 
   /// Slots of the first and the last occurrence that need more than `limit`; the peak must be above it.
-  [[nodiscard]] std::uint32_t first_above(std::int64_t limit) const { return static_cast<std::uint32_t>(tree_.first_above(limit - base())); }
-  [[nodiscard]] std::uint32_t last_above(std::int64_t limit) const { return static_cast<std::uint32_t>(tree_.last_above(limit - base())); }
+  [[nodiscard]] std::uint32_t first_above(std::int64_t limit) const {
+    return static_cast<std::uint32_t>(tree_.first_above(limit - base()));
+  }
+  [[nodiscard]] std::uint32_t last_above(std::int64_t limit) const {
+    return static_cast<std::uint32_t>(tree_.last_above(limit - base()));
+  }
 
   // Storages and instances, for strategies that reason about what to drop.
   [[nodiscard]] std::size_t instance_count() const { return instances_.size(); }

@@ -146,13 +146,16 @@ inline void write_plan_file(const std::string& path, const StepGraph& graph, con
   for (std::size_t i = 0; i < graph.node_count(); ++i) node_of.emplace(graph.nodes()[i].id, NodeId{i});
   std::size_t step = 0;
   for (const auto& item : doc["schedule"]) {
-    if (item.is_object()) throw Error(Errc::bad_schedule, "schedule: step " + std::to_string(step) + ": transfers are not part of version 1");
+    if (item.is_object()) throw Error(Errc::bad_schedule, "schedule: step " + std::to_string(step) +
+        ": transfers are not part of version 1");
     if (!item.is_number_integer()) throw bad("schedule: step " + std::to_string(step) + ": not a node id");
-    const bool too_large = item.is_number_unsigned() && item.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    const bool too_large = item.is_number_unsigned() &&
+        item.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
     const auto it = too_large ? node_of.end() : node_of.find(item.get<std::int64_t>());
     if (it == node_of.end())
       throw Error(Errc::bad_schedule, "schedule: step " + std::to_string(step) + ": no node " + item.dump() +
-                                          (file.graph ? "; the plan is for '" + *file.graph + "', the graph is '" + graph.name() + "'" : ""));
+                                          (file.graph ? "; the plan is for '" + *file.graph + "', the graph is '" + graph.name() +
+                                              "'" : ""));
     file.schedule.push_back(it->second);
     ++step;
   }
@@ -176,7 +179,8 @@ inline void write_plan_file(const std::string& path, const StepGraph& graph, con
 /// the budget is not among them: a plan does not claim to be inside it.
 [[nodiscard]] inline std::vector<std::string> false_claims(const StepGraph& graph, const PlanFile& file) {
   std::vector<std::string> lines;
-  if (file.graph && *file.graph != graph.name()) lines.push_back("graph: the plan is for '" + *file.graph + "', not for '" + graph.name() + "'");
+  if (file.graph && *file.graph != graph.name()) lines.push_back("graph: the plan is for '" + *file.graph + "', not for '" + graph.name() +
+      "'");
   if (file.graph_hash && file.graph_hash->starts_with(graph_hash_kind) && *file.graph_hash != graph_hash(graph))
     lines.push_back("graph_hash: the plan was made for another graph (" + *file.graph_hash + ", not " + graph_hash(graph) + ")");
   const Simulation s = simulate(graph, file.schedule), baseline = simulate(graph, own_order(graph));

@@ -60,7 +60,8 @@ struct Plan {
 template <class Cost = MeasuredCost, class Policy = Anneal>
 class Planner {
   static_assert(CostModel<Cost>, "Planner's first argument must model CostModel: Microseconds time(const StepGraph&, NodeId) const");
-  static_assert(Strategy<Policy>, "Planner's second argument must model Strategy: name() const and schedule(const StepGraph&, const PlanRequest&) const");
+  static_assert(Strategy<Policy>,
+      "Planner's second argument must model Strategy: name() const and schedule(const StepGraph&, const PlanRequest&) const");
 
  public:
   Planner() = default;
@@ -68,7 +69,8 @@ class Planner {
 
   /// Throws Errc::bad_argument for a budget that no memory has, Errc::bad_graph for a graph that cannot be run.
   [[nodiscard]] Plan plan(const StepGraph& measured, PlanRequest request) const {
-    if (request.budget <= Bytes{0}) throw Error(Errc::bad_argument, "budget: " + std::to_string(request.budget.count) + " bytes; must be greater than zero");
+    if (request.budget <= Bytes{0}) throw Error(Errc::bad_argument, "budget: " + std::to_string(request.budget.count) +
+        " bytes; must be greater than zero");
     const auto begin = std::chrono::steady_clock::now();
     const StepGraph graph = priced(measured);
     const Simulation baseline = simulate(graph, own_order(graph));
@@ -98,7 +100,8 @@ class Planner {
 
   [[nodiscard]] static std::string unreachable_message(const Plan& plan) {
     return "budget: no schedule within " + std::to_string(plan.budget.count) + " bytes was found; no schedule at all is below " +
-           std::to_string(plan.floor.count) + " (outputs or largest single node), the smallest peak found is " + std::to_string(plan.peak.count);
+           std::to_string(plan.floor.count) + " (outputs or largest single node), the smallest peak found is " +
+               std::to_string(plan.peak.count);
   }
 
  private:

@@ -51,7 +51,8 @@ class UndoableSchedule {
  public:
   using Occurrence = LiveSchedule::Occurrence;
 
-  UndoableSchedule(const ScheduleFacts& facts, std::span<const NodeId> schedule) : live_(facts, schedule), place_(facts.graph().node_count(), none) {
+  UndoableSchedule(const ScheduleFacts& facts, std::span<const NodeId> schedule) : live_(facts, schedule),
+      place_(facts.graph().node_count(), none) {
     for (std::uint32_t n = 0; n < place_.size(); ++n) note_repeats(n);
   }
 
@@ -280,7 +281,8 @@ class RecomputeSearch {
     if (!l.owns_storage(i) || l.bytes(i) == 0 || l.first_slot(i) >= p || l.last_slot(i) <= p) return;
     if (!find_cone(i, p)) return;
     const double bytes = static_cast<double>(std::min(cone_.gain, excess));
-    const double covered = static_cast<double>(std::min(high, cone_.at) - std::max(low, cone_.idle_from) + 1) / static_cast<double>(high - low + 1);
+    const double covered = static_cast<double>(std::min(high, cone_.at) - std::max(low, cone_.idle_from) +
+        1) / static_cast<double>(high - low + 1);
     const double noise = 1 + noise_ * (2 * random_.uniform() - 1);
     candidates_.push_back({i, cone_.ticks, bytes * covered * noise / static_cast<double>(cone_.ticks + free_ticks_)});
   }

@@ -110,7 +110,8 @@ class Replay {
  public:
   explicit Replay(const StepGraph& graph)
       : graph_(graph), newest_(graph.value_count(), no_index), was_newest_(graph.value_count(), no_index), next_(graph.value_count()),
-        previous_(graph.value_count()), placed_(graph.value_count(), no_index), runs_(graph.node_count(), 0), updated_(graph.value_count(), 0) {
+        previous_(graph.value_count()), placed_(graph.value_count(), no_index), runs_(graph.node_count(), 0),
+            updated_(graph.value_count(), 0) {
     count_updates();
     place_what_is_there();
   }

@@ -17,7 +17,8 @@
 
 namespace reprise {
 
-inline constexpr std::array<std::string_view, 7> strategy_names{"mu-two", "mu-two-exact", "min-cut", "chain-dp", "anneal", "exhaustive", "portfolio"};
+inline constexpr std::array<std::string_view, 7> strategy_names{"mu-two", "mu-two-exact", "min-cut", "chain-dp", "anneal", "exhaustive",
+    "portfolio"};
 
 /// Throws Errc::bad_argument for a name that is none of strategy_names.
 [[nodiscard]] inline Plan plan_with(std::string_view name, const StepGraph& graph, const PlanRequest& request) {

@@ -80,7 +80,8 @@ class RandomGraphMaker {
   Bytes size() { return {static_cast<std::int64_t>(rng_.chance(0.1) ? 0 : 1 + rng_.below(options_.most_bytes))}; }
 
   void there_at_start(bool persistent) {
-    const ValueId v = builder_.add_value({.id = next_id(), .bytes = size(), .role = Role::input, .persistent = persistent, .initial = !persistent});
+    const ValueId v = builder_.add_value({.id = next_id(), .bytes = size(), .role = Role::input, .persistent = persistent,
+        .initial = !persistent});
     alive_.push_back({v, storages_++, persistent});
     if (persistent) persistent_.push_back(v);
   }
@@ -170,7 +171,8 @@ inline double normal(Rng& rng) {  // Box-Muller: the same everywhere, unlike std
   GraphBuilder b{"layered-" + std::to_string(options.nodes)};
   const ValueId source = b.add_value({.id = 0, .name = "source", .bytes = Bytes{1000}, .role = Role::input, .persistent = true});
   const std::size_t width =
-      options.width != 0 ? options.width : std::max<std::size_t>(2, static_cast<std::size_t>(std::sqrt(static_cast<double>(options.nodes)) / 2));
+      options.width != 0 ? options.width : std::max<std::size_t>(2,
+          static_cast<std::size_t>(std::sqrt(static_cast<double>(options.nodes)) / 2));
   std::vector<std::vector<ValueId>> layers;
   std::vector<bool> read(options.nodes + 1, false);
   std::vector<ValueId> made;
@@ -215,7 +217,8 @@ inline double normal(Rng& rng) {  // Box-Muller: the same everywhere, unlike std
   ValueId g = a[n];
   for (std::size_t i = n; i > 0; --i) {
     const ValueId next = value(i == 1 ? 100 : size(i - 2));
-    const Node node{.id = static_cast<std::int64_t>(2 * n - i), .name = "b" + std::to_string(i), .op = "b", .phase = Phase::backward, .time = {2 * time(i - 1)}};
+    const Node node{.id = static_cast<std::int64_t>(2 * n - i), .name = "b" + std::to_string(i), .op = "b", .phase = Phase::backward,
+        .time = {2 * time(i - 1)}};
     if (i == n) b.add_node(node, {a[i - 1], a[i]}, {next});
     else b.add_node(node, {a[i - 1], a[i], g}, {next});
     g = next;
@@ -231,14 +234,17 @@ class StepWriter {
  public:
   explicit StepWriter(std::string name) : b(std::move(name)) {}
 
-  ValueId value(std::int64_t bytes, Role role = Role::activation) { return b.add_value({.id = next_++, .bytes = Bytes{bytes}, .role = role}); }
-  ValueId parameter(std::int64_t bytes) { return b.add_value({.id = next_++, .bytes = Bytes{bytes}, .role = Role::parameter, .persistent = true}); }
+  ValueId value(std::int64_t bytes, Role role = Role::activation) { return b.add_value({.id = next_++, .bytes = Bytes{bytes},
+      .role = role}); }
+  ValueId parameter(std::int64_t bytes) { return b.add_value({.id = next_++, .bytes = Bytes{bytes}, .role = Role::parameter,
+      .persistent = true}); }
   ValueId view(ValueId of) { return b.add_value({.id = next_++, .role = Role::activation, .alias_of = of}); }
   ValueId in_place(ValueId of) { return b.add_value({.id = next_++, .role = Role::activation, .overwrites = of}); }
 
   void node(const std::string& op, double time, std::vector<ValueId> in, std::vector<ValueId> out, std::vector<ValueId> updates = {},
             std::int64_t workspace = 0) {
-    Node n{.id = nodes_++, .name = op + std::to_string(nodes_), .op = "aten::" + op, .phase = back_ ? Phase::backward : Phase::forward, .time = {time},
+    Node n{.id = nodes_++, .name = op + std::to_string(nodes_), .op = "aten::" + op, .phase = back_ ? Phase::backward : Phase::forward,
+        .time = {time},
            .workspace = Bytes{workspace}};
     b.add_node(std::move(n), std::span<const ValueId>{in}, std::span<const ValueId>{out}, std::span<const ValueId>{updates});
   }
@@ -362,7 +368,8 @@ struct TransformerOptions {
 [[nodiscard]] inline StepGraph transformer_step(const TransformerOptions& o = {}) {
   detail::StepWriter w{"transformer-like-" + std::to_string(o.layers)};
   const std::int64_t tokens = o.batch * o.length, act = 4 * tokens * o.hidden, scores = 4 * o.batch * o.heads * o.length * o.length;
-  const auto gemm_us = [](std::int64_t m, std::int64_t n, std::int64_t k) { return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * 2e-5 / 1e3; };
+  const auto gemm_us = [](std::int64_t m, std::int64_t n,
+      std::int64_t k) { return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * 2e-5 / 1e3; };
   const auto cheap_us = [](std::int64_t bytes) { return static_cast<double>(bytes) * 1.5e-4; };
   const auto linear = [&](ValueId x, std::int64_t in, std::int64_t out) {
     const ValueId weight = w.parameter(4 * in * out), transposed = w.view(weight), flat = w.view(x);

@@ -164,7 +164,8 @@ class ChainDp {
     }
 
     [[nodiscard]] std::size_t slots_of(std::int64_t bytes) const { return static_cast<std::size_t>((bytes + unit_ - 1) / unit_); }
-    [[nodiscard]] Cell& at(std::size_t i, std::size_t j, std::size_t m) { return table_[(i * blocks_.size() + j) * (options_.slots + 1) + m]; }
+    [[nodiscard]] Cell& at(std::size_t i, std::size_t j, std::size_t m) { return table_[(i * blocks_.size() + j) * (options_.slots + 1) +
+        m]; }
 
     void fill() {
       const std::size_t count = blocks_.size();

@@ -120,7 +120,8 @@ class MinCut {
     const auto colour = get(vertex_color, net);
     const auto reached = [&](std::size_t v) { return get(colour, v) == get(colour, source); };
     std::vector<bool> dropped(storages, false);
-    for (std::size_t s = 0; s < storages; ++s) dropped[s] = forward[s] && counts(static_cast<std::uint32_t>(s)) && !(reached(2 * s) && !reached(2 * s + 1));
+    for (std::size_t s = 0; s < storages; ++s) dropped[s] = forward[s] && counts(static_cast<std::uint32_t>(s)) && !(reached(2 * s) &&
+        !reached(2 * s + 1));
     return dropped;
   }
 

@@ -79,7 +79,8 @@ class MuTwo {
       std::vector<bool> dropped(graph_.storage_count(), false);
       while (peak() > request_.budget && !open_.empty()) {
         const auto by_ratio = std::max_element(open_.begin(), open_.end(), [&](auto a, auto b) { return ratio(a) < ratio(b); });
-        const auto by_inactive = std::max_element(open_.begin(), open_.end(), [&](auto a, auto b) { return all_[a].inactive < all_[b].inactive; });
+        const auto by_inactive = std::max_element(open_.begin(), open_.end(), [&](auto a,
+            auto b) { return all_[a].inactive < all_[b].inactive; });
         const double swap_cost = options_.swap ? swap_overhead(all_[*by_inactive]) : 0;
         const bool swap = options_.swap && (!all_[*by_ratio].possible || swap_cost < total(all_[*by_ratio]));
         const auto chosen = swap ? by_inactive : by_ratio;
@@ -88,7 +89,8 @@ class MuTwo {
         open_.erase(chosen);
         take_off(all_[c]);
         const StorageId storage{all_[c].storage};
-        report.choices.push_back({storage, swap ? Decision::offload : Decision::recompute, {all_[c].inactive}, {swap ? swap_cost : total(all_[c])}});
+        report.choices.push_back({storage, swap ? Decision::offload : Decision::recompute, {all_[c].inactive}, {swap
+            ? swap_cost : total(all_[c])}});
         if (swap) continue;
         dropped[all_[c].storage] = true;
         settle(c);
@@ -131,7 +133,8 @@ class MuTwo {
       std::vector<std::uint32_t> stack;
       std::set<std::uint32_t> seen;
       for (std::uint32_t v = 0; v < graph_.value_count(); ++v)
-        if (graph_.values()[v].storage.index == c.storage && graph_.values()[v].producer.valid() && graph_.values()[v].producer.index < backward_)
+        if (graph_.values()[v].storage.index == c.storage && graph_.values()[v].producer.valid() &&
+            graph_.values()[v].producer.index < backward_)
           stack.push_back(graph_.values()[v].producer.index);
       while (!stack.empty()) {
         const std::uint32_t n = stack.back();
