@@ -52,14 +52,17 @@
 #include <reprise/plan/strategies/mu_two.hpp>
 #include <reprise/plan/strategies/portfolio.hpp>
 
+#include <reprise/rewrite/backends/ir_backend.hpp>
+#include <reprise/rewrite/backends/null_backend.hpp>
+#include <reprise/rewrite/concepts.hpp>
 #include <reprise/rewrite/extract.hpp>
 #include <reprise/rewrite/extraction_dot.hpp>
 #include <reprise/rewrite/lint.hpp>
 #include <reprise/rewrite/listing.hpp>
 #include <reprise/rewrite/names.hpp>
+#include <reprise/rewrite/rewriter.hpp>
 #include <reprise/rewrite/rewriting.hpp>
 #include <reprise/rewrite/write_order.hpp>
-
 
 #include <reprise/report/csv.hpp>
 #include <reprise/report/palette.hpp>

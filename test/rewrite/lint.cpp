@@ -27,6 +27,19 @@ std::string broken_toy(const std::function<void(Rewriting&)>& breaks) {
   return refusal([&] { lint(toy_graph(), program); });
 }
 
+// a; v = view(a); both overwrites a and makes u, a view of v.
+StepGraph written_and_viewed() {
+  GraphBuilder b;
+  const ValueId a = b.add_value({.id = 0, .name = "a", .bytes = 8_B}), v = b.add_value({.id = 1, .name = "v", .alias_of = a}),
+                w = b.add_value({.id = 2, .name = "w", .overwrites = a}), u = b.add_value({.id = 3, .name = "u", .alias_of = v});
+  b.add_node({.id = 0, .name = "make"}, {}, {a});
+  b.add_node({.id = 1, .name = "view"}, {a}, {v});
+  b.add_node({.id = 2, .name = "both"}, {a, v}, {w, u});
+  b.add_output(w);
+  b.add_output(u);
+  return std::move(b).build();
+}
+
 // p is persistent; read(p) -> a; write(a) puts a new p; last(a) -> b.
 StepGraph parameter_step() {
   GraphBuilder b;
@@ -200,6 +213,14 @@ TEST_CASE("lint: wrong_storage") {
         "bad schedule: lint: wrong_storage: value 4 (h.flat): has a slot in another storage");
   CHECK(broken_toy([](Rewriting& p) { p.slots[9].allocation = AllocationId{2}; }) ==
         "bad schedule: lint: wrong_storage: step 7: node 2 (flat): value 4 (h.flat): does not lie where what it is made of lies");
+}
+
+TEST_CASE("lint: apart") {
+  // Valid by the plan format: a runs again while v stays where it was; `both` would write the new a, and show v without it.
+  const StepGraph graph = written_and_viewed();
+  CHECK(refusal([&] { lint(graph, rewrite(graph, nodes({0, 1, 0, 1, 2}))); }) == "accepted");
+  CHECK(refusal([&] { lint(graph, rewrite(graph, nodes({0, 1, 0, 2}))); }) ==
+        "bad schedule: lint: apart: step 3: node 2 (both): value 3 (u): does not lie where value 2 (w) is written");
 }
 
 TEST_CASE("lint: written_twice") {

@@ -6,9 +6,13 @@
 //   lint: freed_early: step 8: node 5 (grad): value 4 (h.flat): is used after its storage was freed
 //
 // It shares no code with what makes a Rewriting: it keeps books of its own (which slot is the newest of its value, what is allocated,
-// when it was last used, what was updated how often), so that an error there is found here, before anything runs. It also refuses what
-// the plan format lets through and what would still give other numbers: a run that reads a persistent storage after another number
-// of writes than in the graph's own order, through a view or after a node that has a persistent value among its outputs.
+// when it was last used, what was updated how often), so that an error there is found here, before anything runs. It also refuses
+// two things that the plan format lets through and that would give other numbers:
+//
+//   effect_order   a run reads a persistent storage after another number of writes than in the graph's own order: through a view, or
+//                  behind a node that has the persistent value among its outputs
+//   apart          a node writes a storage in place and makes something else of the same storage, but its two targets were recomputed
+//                  apart, so that the one does not see what is written through the other
 
 #include <algorithm>
 #include <cstddef>
@@ -39,6 +43,7 @@ enum class LintRule : std::uint8_t {
   not_newest,     ///< a slot is used though a newer instance of its value exists
   wrong_target,   ///< a view or in-place write names another target than this step's own
   wrong_storage,  ///< a slot lies in another storage than its value, or than what it is a view of
+  apart,          ///< a step writes in place what it also makes another view or version of, and they do not lie together
   written_twice,  ///< a slot is written twice
   allocation,     ///< a step does not allocate exactly what it brings
   freed_twice,    ///< a storage is freed that is not there, or that is persistent
@@ -51,8 +56,8 @@ enum class LintRule : std::uint8_t {
 [[nodiscard]] constexpr std::string_view to_string(LintRule rule) {
   constexpr std::string_view names[] = {
       "malformed", "runs_again", "never_runs", "clone_number", "effects", "effect_order", "not_written",
-      "wrong_value", "freed_early", "overwritten", "not_newest", "wrong_target", "wrong_storage", "written_twice",
-      "allocation", "freed_twice", "freed_late", "drops", "leak", "peak"};
+      "wrong_value", "freed_early", "overwritten", "not_newest", "wrong_target", "wrong_storage", "apart",
+      "written_twice", "allocation", "freed_twice", "freed_late", "drops", "leak", "peak"};
   return names[static_cast<std::size_t>(rule)];
 }
 
@@ -223,10 +228,15 @@ class Linter {
   }
 
   void overwrite(const ProgramStep& step) {
-    for (std::size_t k = 0; k < step.writes.size(); ++k)
-      if (graph_.value(graph_.outputs(node_)[k]).overwrites.valid() && step.writes[k].valid())
-        for (SlotId s : holds_[slot(step.writes[k]).allocation.index])
-          if (newest_[slot(s).value.index] == s) newest_[slot(s).value.index] = SlotId{};
+    for (std::size_t k = 0; k < step.writes.size(); ++k) {
+      if (!graph_.value(graph_.outputs(node_)[k]).overwrites.valid() || !step.writes[k].valid()) continue;
+      const Slot& written = slot(step.writes[k]);
+      for (SlotId s : holds_[written.allocation.index])
+        if (newest_[slot(s).value.index] == s) newest_[slot(s).value.index] = SlotId{};
+      for (SlotId s : step.writes)
+        if (s.valid() && slot(s).allocation != written.allocation && allocation_of(slot(s)).storage == allocation_of(written).storage)
+          fail(LintRule::apart, slot(s).value, "does not lie where value " + label(graph_.value(written.value)) + " is written");
+    }
   }
 
   // What another output of the same node overwrites has never existed for others.

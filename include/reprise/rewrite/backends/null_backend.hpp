@@ -1,0 +1,18 @@
+#pragma once
+// NullBackend runs nothing: its program is the checked Rewriting, to be looked at. It is the template for a backend of one's own.
+//
+//   const Rewriting program = Rewriter<NullBackend>{}.rewrite(graph, schedule);
+
+#include <reprise/rewrite/concepts.hpp>
+
+namespace reprise {
+
+struct NullBackend {
+  using Program = Rewriting;
+
+  [[nodiscard]] Program compile(const StepGraph& /*graph*/, const Rewriting& rewriting) const { return rewriting; }
+};
+
+static_assert(GraphBackend<NullBackend>);
+
+}  // namespace reprise

@@ -1,0 +1,68 @@
+#pragma once
+// Rewriter<GraphBackend> makes a schedule runnable: rewritten, checked, compiled by the backend.
+//
+//   auto program = Rewriter<IrBackend>{}.rewrite(graph, plan);                  // or LibTorchBackend, with a captured step
+//   program.run();
+//
+//   graph, schedule ──rewrite()──▶ Rewriting ──lint()──▶ the same, or an Error ──compile()──▶ Program
+//
+// Graph, schedule and whatever was compiled before are only read: where anything throws, they are as they were and can be run.
+
+#include <concepts>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <reprise/error.hpp>
+#include <reprise/graph/step_graph.hpp>
+#include <reprise/plan/schedule.hpp>
+#include <reprise/rewrite/backends/null_backend.hpp>
+#include <reprise/rewrite/concepts.hpp>
+#include <reprise/rewrite/lint.hpp>
+#include <reprise/rewrite/rewriting.hpp>
+
+namespace reprise {
+
+/// A schedule with the peak that was promised for it; Plan is one.
+template <class P>
+concept PromisedSchedule = requires(const P& plan) {
+  { plan.schedule } -> std::convertible_to<const Schedule&>;
+  { plan.peak } -> std::convertible_to<Bytes>;
+};
+
+template <class Backend = NullBackend>
+class Rewriter {
+  static_assert(GraphBackend<Backend>,
+                "Rewriter<B> needs a movable type B::Program and B::compile(const StepGraph&, const Rewriting&) const that returns it: see "
+                "GraphBackend and docs/policies/backend.md");
+
+ public:
+  using Program = typename Backend::Program;
+
+  explicit Rewriter(Backend backend = {}) : backend_(std::move(backend)) {}
+
+  /// Throws Errc::bad_schedule naming the rule that the schedule breaks, and whatever the backend throws.
+  [[nodiscard]] Program rewrite(const StepGraph& graph, std::span<const NodeId> schedule) const {
+    const Rewriting rewriting = reprise::rewrite(graph, schedule);
+    lint(graph, rewriting);
+    return backend_.compile(graph, rewriting);
+  }
+
+  /// The same; a plan whose promised peak is not that of its schedule here was made for another graph, and is refused.
+  template <PromisedSchedule Plan>
+  [[nodiscard]] Program rewrite(const StepGraph& graph, const Plan& plan) const {
+    const Rewriting rewriting = reprise::rewrite(graph, plan.schedule);
+    if (rewriting.peak != plan.peak)
+      throw Error(Errc::bad_schedule, "peak: the plan promises " + std::to_string(plan.peak.count) + " bytes, here its schedule has " +
+                                          std::to_string(rewriting.peak.count) + ": plan again for this graph");
+    lint(graph, rewriting);
+    return backend_.compile(graph, rewriting);
+  }
+
+  [[nodiscard]] const Backend& backend() const { return backend_; }
+
+ private:
+  Backend backend_;
+};
+
+}  // namespace reprise
