@@ -34,6 +34,7 @@ TEST_CASE("binary units count in 1024, decimal ones in 1000, and a bare number i
 
 TEST_CASE("a share is rounded up to a whole byte") {
   CHECK(parse_size("50 %").resolve(1001_B) == 501_B);
+  for (std::int64_t n = 1; n < 2000; ++n) CHECK(parse_size("55%").resolve(Bytes{n * 100}) == Bytes{n * 55});  // never a byte more
   CHECK(parse_size("0.1%").resolve(1_B) == 1_B);
 }
 

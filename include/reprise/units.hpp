@@ -69,6 +69,11 @@ constexpr Bytes operator""_GiB(unsigned long long n) { return {static_cast<std::
 inline std::ostream& operator<<(std::ostream& out, Bytes bytes) { return out << bytes.count << " B"; }
 inline std::ostream& operator<<(std::ostream& out, Microseconds time) { return out << time.count << " us"; }
 
+/// So many percent, rounded up. The product comes before the quotient: 80 % of 1000 is 800, not the 801 that 0.8 × 1000 may round up to.
+[[nodiscard]] inline Bytes share_of(double percent, Bytes whole) {
+  return {static_cast<std::int64_t>(std::ceil(static_cast<long double>(percent) * static_cast<long double>(whole.count) / 100))};
+}
+
 /// A size as people write it: so many bytes, or a share of something known later.
 struct Size {
   Bytes bytes{};
@@ -78,7 +83,7 @@ struct Size {
   /// `whole` is what 100 % means. A share is rounded up, as the plan format says.
   [[nodiscard]] Bytes resolve(Bytes whole) const {
     if (!relative) return bytes;
-    return {static_cast<std::int64_t>(std::ceil(percent / 100 * static_cast<double>(whole.count)))};
+    return share_of(percent, whole);
   }
 };
 

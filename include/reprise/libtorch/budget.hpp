@@ -41,9 +41,8 @@ struct Budget {
   [[nodiscard]] Bytes resolve(Bytes eager, Bytes floor) const {
     switch (kind) {
       case Kind::bytes: return bytes;
-      case Kind::share: return {static_cast<std::int64_t>(std::ceil(percent / 100 * static_cast<double>(eager.count)))};
-      case Kind::savable:
-        return floor + Bytes{static_cast<std::int64_t>(std::ceil(percent / 100 * static_cast<double>((eager - floor).count)))};
+      case Kind::share: return share_of(percent, eager);
+      case Kind::savable: return floor + share_of(percent, eager - floor);
       case Kind::none:
       case Kind::extra_time: break;
     }
