@@ -189,14 +189,6 @@ void draw_frontier(const Options& o, const StepGraph& graph, const PlanRequest& 
         << percent(p.overhead()) << '\n';
 }
 
-// A share as the plan format means it: p / 100 × peak, rounded up. In double the product can come out a hair too large, and the
-// budget a byte; an extended product of two such numbers is exact.
-Bytes resolve_budget(const Size& budget, Bytes peak) {
-  if (!budget.relative) return budget.bytes;
-  const long double exact = static_cast<long double>(budget.percent) * static_cast<long double>(peak.count) / 100;
-  return std::min(budget.resolve(peak), Bytes{static_cast<std::int64_t>(std::ceil(exact))});
-}
-
 int run(int argc, char** argv) {
   Options o;
   if (!parse(o, argc, argv)) return examples::done;
@@ -209,7 +201,7 @@ int run(int argc, char** argv) {
   request.progress = [&](const PlanProgress& p) { line(p); };
   if (!o.frontier.empty()) draw_frontier(o, graph, request);
   if (!has_budget) return examples::done;
-  request.budget = resolve_budget(o.budget, simulate(graph, own_order(graph)).peak);
+  request.budget = o.budget.resolve(simulate(graph, own_order(graph)).peak);
   const Plan plan = plan_with(o.strategy, graph, request);
   if (!plan.within_budget() && !o.best_effort) throw Error(Errc::budget_unreachable, Planner<>::unreachable_message(plan));
   if (!o.out.empty()) write_plan_file(o.out, graph, plan);
