@@ -7,13 +7,17 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <reprise/libtorch.hpp>
 #include <reprise/profile/metrics.hpp>
+#include <reprise/report/html.hpp>
 #include <reprise/report/plots.hpp>
 #include <reprise/report/stats.hpp>
+#include <reprise/report/trace.hpp>
 
 #include "models/task.hpp"
 #include "support/cli.hpp"
@@ -115,6 +119,26 @@ void print_activations(const Profile& profile, const std::vector<ActivationMetri
                 name(*m).c_str());
 }
 
+void write_files(const Options& options, const Profile& profile, const std::vector<ActivationMetrics>& metrics,
+                 std::optional<Bytes> budget) {
+  const std::filesystem::path folder = options.out;
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  if (failed) throw Error(Errc::io, options.out + ": cannot be made: " + failed.message());
+  write_stats_files(folder, options.prefix, profile, metrics);
+  write_plot_files(folder, options.prefix, ProfilePlots{profile, metrics}, budget);
+  const auto write = [&](const char* name, const auto& contents) {
+    const std::string path = (folder / (options.prefix + name)).string();
+    std::ofstream file(path, std::ios::binary);
+    contents(file);
+    if (!file.flush()) throw Error(Errc::io, path + ": could not be written");
+  };
+  write("report.html", [&](std::ostream& out) { write_html_report(out, profile, metrics, {.budget = budget}); });
+  write("trace.json", [&](std::ostream& out) { write_trace(out, profile.graph); });
+  const std::string report = (folder / (options.prefix + "report.html")).string();
+  std::printf("\nWritten to %s; open %s in a browser, and trace.json in Perfetto\n", options.out.c_str(), report.c_str());
+}
+
 int profile(int argc, char** argv) {
   Options options;
   if (!parse(argc, argv, options)) return examples::done;
@@ -140,14 +164,8 @@ int profile(int argc, char** argv) {
   print_nodes(profile);
   print_activations(profile, metrics);
 
-  const std::filesystem::path folder = options.out;
-  std::error_code failed;
-  std::filesystem::create_directories(folder, failed);
-  if (failed) throw Error(Errc::io, options.out + ": cannot be made: " + failed.message());
   const Bytes budget = options.budget.relative ? options.budget.resolve(own.peak) : options.budget.bytes;
-  write_stats_files(folder, options.prefix, profile, metrics);
-  write_plot_files(folder, options.prefix, ProfilePlots{profile, metrics}, budget > Bytes{0} ? std::optional{budget} : std::nullopt);
-  std::printf("\nWritten to %s\n", options.out.c_str());
+  write_files(options, profile, metrics, budget > Bytes{0} ? std::optional{budget} : std::nullopt);
   return examples::done;
 }
 
