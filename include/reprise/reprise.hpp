@@ -60,6 +60,7 @@
 #include <reprise/rewrite/lint.hpp>
 #include <reprise/rewrite/listing.hpp>
 #include <reprise/rewrite/names.hpp>
+#include <reprise/rewrite/pictures.hpp>
 #include <reprise/rewrite/rewriter.hpp>
 #include <reprise/rewrite/rewriting.hpp>
 #include <reprise/rewrite/write_order.hpp>
