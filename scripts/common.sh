@@ -60,7 +60,7 @@ build() {
   shift
   local options=(--build "$(build_folder "$preset")" --parallel "$(parallel)")
   [ $# -gt 0 ] && options+=(--target "$@")
-  cmake "${options[@]}"
+  cmake "${options[@]}" || fail "building $preset failed; what the compiler said is above"
 }
 
 build_folder() { if [ "$1" = default ]; then echo "$root/build"; else echo "$root/build-$1"; fi; }

@@ -25,10 +25,10 @@ if(place EQUAL -1)
   message(SEND_ERROR "README.md does not show examples/quickstart.cpp as it is")
 endif()
 
-# A test that is in no list is not run.
+# A test that is in no list is not run. (test/cuda is compiled and run by scripts/check-cuda.)
 file(READ "${SOURCE_DIR}/test/CMakeLists.txt" lists)
 file(GLOB_RECURSE tests RELATIVE "${SOURCE_DIR}/test" "${SOURCE_DIR}/test/*.cpp")
-list(FILTER tests EXCLUDE REGEX "^(support|consumer)/")
+list(FILTER tests EXCLUDE REGEX "^(support|consumer|cuda)/")
 foreach(test IN LISTS tests)
   string(REGEX REPLACE "^(libtorch|compile_fail)/" "" entry "${test}")
   string(FIND "${lists}" "\n  ${entry}" place)

@@ -65,6 +65,12 @@
 #include <reprise/rewrite/rewriting.hpp>
 #include <reprise/rewrite/write_order.hpp>
 
+#include <reprise/report/batch_plots.hpp>
 #include <reprise/report/csv.hpp>
+#include <reprise/report/html.hpp>
+#include <reprise/report/html_assets.hpp>
+#include <reprise/report/markup.hpp>
 #include <reprise/report/palette.hpp>
+#include <reprise/report/plots.hpp>
 #include <reprise/report/stats.hpp>
+#include <reprise/report/svg.hpp>
