@@ -1,7 +1,7 @@
 #pragma once
 // Rewriter<GraphBackend> makes a schedule runnable: rewritten, checked, compiled by the backend.
 //
-//   auto program = Rewriter<IrBackend>{}.rewrite(graph, plan);                  // or LibTorchBackend, with a captured step
+//   auto program = Rewriter<IrBackend>{}.rewrite(graph, plan);
 //   program.run();
 //
 //   graph, schedule ──rewrite()──▶ Rewriting ──lint()──▶ the same, or an Error ──compile()──▶ Program
