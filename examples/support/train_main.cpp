@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 #include <reprise/error.hpp>
+#include <reprise/plan/strategies.hpp>
 #include <reprise/units.hpp>
 
 #include "support/cli.hpp"
@@ -27,7 +28,9 @@ struct Options {
   std::int64_t threads = 0;  // 0: as LibTorch decides
   bool compare = false;
   Mode mode = Mode::replay;
-  std::string json{};
+  std::string plan_out{}, json{};
+
+  [[nodiscard]] bool budgeted() const { return trainer.budget.given(); }
 };
 
 /// One variant's steps, summed up. The first one warms up and captures: it does not count, unless it is the only one.
@@ -48,6 +51,17 @@ struct Summary {
     for (const StepRecord& step : steady()) times.push_back(step.seconds);
     return quantile(std::move(times), 0.5);
   }
+  [[nodiscard]] double plan_seconds() const {
+    double sum = 0;
+    for (const StepRecord& step : steps) sum += step.plan_seconds;
+    return sum;
+  }
+  /// By all steps but the first.
+  [[nodiscard]] reprise::Bytes moved() const {
+    reprise::Bytes sum{};
+    for (const StepRecord& step : std::span(steps).subspan(1)) sum += step.moved;
+    return sum;
+  }
 };
 
 struct Outcome {
@@ -57,7 +71,27 @@ struct Outcome {
   std::vector<bool> equal{};  // after each step
   std::int64_t nodes = 0;
   reprise::StepCounters counters{};
+  reprise::Bytes resident{};  // what the whole process grew by, at most
 };
+
+reprise::Error bad_flag(const std::string& what) { return {reprise::Errc::bad_argument, what + "; see --help"}; }
+
+/// --budget or --savable, whichever was given.
+reprise::Budget budget_of(const reprise::Size& budget, const reprise::Size& savable) {
+  const auto given = [](const reprise::Size& size) { return size.relative || size.bytes > reprise::Bytes{0}; };
+  if (given(budget) && given(savable)) throw bad_flag("--budget and --savable: only one of them can be given");
+  if (given(savable) && !savable.relative) throw bad_flag("--savable: must be a share, as 50%");
+  if (given(savable)) return reprise::Budget::savable(savable.percent);
+  if (!given(budget)) return {};
+  return budget.relative ? reprise::Budget::share(budget.percent) : reprise::Budget(budget.bytes);
+}
+
+void check_consistent(const Options& options) {
+  if (options.compare || options.mode == Mode::replay) return;
+  if (options.budgeted()) throw bad_flag("--mode eager takes what it takes: a budget needs replay, or --compare");
+  if (!options.plan_out.empty() || !options.trainer.plan_in.empty())
+    throw bad_flag("--mode eager has no plan: that needs replay, or --compare");
+}
 
 bool parse(int argc, const char* const* argv, const TrainProgram& program, Options& options) {
   std::string config = "full", mode = "replay", variant = program.variants.empty() ? "" : program.variants.front();
@@ -71,16 +105,26 @@ bool parse(int argc, const char* const* argv, const TrainProgram& program, Optio
     flags.add(program.size_flag, "N", what + "; 0: the configuration's own", options.trainer.size);
   }
   flags.add("--steps", "N", "training steps", options.steps, 1);
-  flags.add("--seed", "N", "of weights, data and dropout", options.trainer.seed);
+  flags.add("--seed", "N", "of weights, data, dropout and planning", options.trainer.seed);
   flags.add("--threads", "N", "0: as LibTorch decides", options.threads, 0, 4096);
   flags.choose("--optimizer", {"sgd", "adam"}, "SGD with momentum 0.9, or Adam", options.trainer.optimizer);
   flags.choose("--mode", {"eager", "replay"}, "how forward and backward are run", mode);
   flags.add("--compare", "run eager beside replay and compare every bit after every step; exit code 1 where they differ", options.compare);
+  reprise::Size budget{}, savable{};
+  flags.add("--budget", "SIZE", "what a step may hold: 50% (of eager's peak), 2GiB or bytes; exit code 3 where no plan fits", budget);
+  flags.add("--savable", "P%", "the same, as a share of what can be saved: P % of the way from the floor to eager's peak", savable);
+  flags.choose("--strategy", {reprise::strategy_names.begin(), reprise::strategy_names.end()}, "how to plan", options.trainer.strategy);
+  flags.add("--effort", "X", "of the planner's usual work: 2 searches twice as long", options.trainer.effort, 0, 1e6);
+  flags.add("--fallback", "where no plan fits the budget, stay inside it by moving storages out", options.trainer.fallback);
+  flags.add("--plan-out", "FILE", "write the plan of the last step", options.plan_out);
+  flags.add("--plan-in", "FILE", "run this plan instead of making one; exit code 1 where it is another model's", options.trainer.plan_in);
   flags.add("--json", "FILE", "write the results to a file", options.json);
   if (!flags.parse(argc, argv)) return false;
+  options.trainer.budget = budget_of(budget, savable);
   options.trainer.model = program.model + variant;
   options.trainer.config = config == "tiny" ? models::Config::tiny : models::Config::full;
   options.mode = mode == "eager" ? Mode::eager : Mode::replay;
+  check_consistent(options);
   return true;
 }
 
@@ -96,7 +140,16 @@ std::optional<std::string> compare(const Trainer& eager, const Trainer& replay, 
   return first_difference(eager, replay);
 }
 
+/// The most that the process has held in memory so far, as the system counts it; 0 where it does not say.
+reprise::Bytes resident_peak() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return {std::stoll(line.substr(6)) * 1024};
+  return {};
+}
+
 Outcome train(const Options& options) {
+  const reprise::Bytes idle = resident_peak();
   const bool with_eager = options.compare || options.mode == Mode::eager, with_replay = options.compare || options.mode == Mode::replay;
   std::optional<Trainer> eager, replay;
   if (with_eager) eager.emplace(options.trainer, Mode::eager);
@@ -117,18 +170,34 @@ Outcome train(const Options& options) {
     if (difference && !outcome.first_difference) outcome.first_difference = "step " + std::to_string(i + 1) + ": " + *difference;
   }
   if (replay) {
-    outcome.nodes = static_cast<std::int64_t>(replay->compiled()->graph().node_count());
-    outcome.counters = replay->compiled()->counters();
+    const CompiledStep& step = *replay->compiled();
+    if (step.refusal().empty()) outcome.nodes = static_cast<std::int64_t>(step.graph().node_count());
+    outcome.counters = step.counters();
+    if (!options.plan_out.empty()) step.save_plan(options.plan_out);
   }
+  outcome.resident = resident_peak() - idle;
   return outcome;
 }
 
-void print(const Options& options, const Outcome& outcome) {
-  const auto& t = options.trainer;
-  std::printf("%s, %s, batch %lld, %s, %d %s\n\n", t.model.c_str(), t.config == models::Config::tiny ? "tiny" : "full",
-              static_cast<long long>(outcome.batch), t.optimizer.c_str(), torch::get_num_threads(),
-              torch::get_num_threads() == 1 ? "thread" : "threads");
-  std::printf("  step%s%s%s\n", outcome.eager ? "      eager loss" : "", outcome.replay ? "     replay loss" : "",
+/// Above its budget, by how much at most. The first step is not asked where the budget is a share: it is what the share is of.
+reprise::Bytes above_budget(const Options& options, const Summary& replay) {
+  reprise::Bytes most{};
+  const bool known_at_first = options.trainer.budget.kind == reprise::Budget::Kind::bytes;
+  for (const StepRecord& step : std::span(replay.steps).subspan(known_at_first ? 0 : 1)) most = std::max(most, step.peak - step.budget);
+  return most;
+}
+
+std::string percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f %%", 100 * share);
+  return text;
+}
+
+void print_losses(const Options& options, const Outcome& outcome) {
+  std::printf("  step%s%s%s\n", outcome.eager ? "      eager loss" : "",
+              !outcome.replay      ? ""
+              : options.budgeted() ? "   budgeted loss"
+                                   : "     replay loss",
               options.compare ? "   equal" : "");
   for (std::size_t i = 0; i < static_cast<std::size_t>(options.steps); ++i) {
     std::printf("  %4zu", i + 1);
@@ -137,6 +206,9 @@ void print(const Options& options, const Outcome& outcome) {
     if (options.compare) std::printf("%8s", outcome.equal[i] ? "yes" : "no");
     std::printf("\n");
   }
+}
+
+void print_measurements(const Outcome& outcome) {
   std::printf("\n  %-10s%16s%16s%16s%14s\n", "", "before the step", "peak", "predicted peak", "step time");
   const auto line = [](const char* name, const Summary& summary, bool predicted) {
     const StepRecord& highest = summary.highest();
@@ -145,15 +217,69 @@ void print(const Options& options, const Outcome& outcome) {
   };
   if (outcome.eager) line("eager", *outcome.eager, false);
   if (outcome.replay) line("replay", *outcome.replay, true);
-  if (outcome.replay) {
-    const StepRecord& highest = outcome.replay->highest();
-    const reprise::Bytes off = highest.peak - highest.predicted_peak;
-    if (off == reprise::Bytes{0}) std::printf("\n  The predicted peak is the measured one, to the byte.");
-    else std::printf("\n  Measured peak minus predicted: %lld bytes.", static_cast<long long>(off.count));
-    std::printf("\n  %lld nodes; captured %lld, replayed %lld, run eagerly %lld.\n", static_cast<long long>(outcome.nodes),
-                static_cast<long long>(outcome.counters.captures), static_cast<long long>(outcome.counters.replays),
-                static_cast<long long>(outcome.counters.eager_runs));
+}
+
+/// Eager and the step inside the budget, side by side.
+void print_budget(const Outcome& outcome) {
+  const Summary& replay = *outcome.replay;
+  const StepRecord& ours = replay.highest();
+  const auto row = [&](const char* what, const std::string& eager, const std::string& budgeted) {
+    if (outcome.eager) std::printf("  %-24s%14s%14s\n", what, eager.c_str(), budgeted.c_str());
+    else std::printf("  %-24s%14s\n", what, budgeted.c_str());
+  };
+  const auto of_eager = [&](auto show) { return outcome.eager ? show(*outcome.eager) : std::string{}; };
+  const auto time = [](double seconds) { return reprise::format_time({seconds * 1e6}); };
+  std::printf("\n");
+  row("", "eager", "budgeted");
+  row("budget", "", format_bytes(ours.budget));
+  row("predicted peak", "", format_bytes(ours.predicted_peak));
+  row("measured peak", of_eager([](const Summary& s) { return format_bytes(s.highest().peak); }), format_bytes(ours.peak));
+  if (outcome.eager) {
+    const double whole = static_cast<double>(outcome.eager->highest().peak.count);
+    row("  of eager's", "", percent(static_cast<double>(ours.peak.count) / whole));
   }
+  row("before the step", of_eager([](const Summary& s) { return format_bytes(s.highest().base); }), format_bytes(ours.base));
+  row("no schedule is below", "", format_bytes(ours.floor));
+  row("ops computed again", "", std::to_string(ours.recomputed) + " of " + std::to_string(outcome.nodes));
+  row("extra time, predicted", "", percent(ours.extra_time_predicted));
+  row("step time", of_eager([&](const Summary& s) { return time(s.seconds()); }), time(replay.seconds()));
+  if (outcome.eager) row("  of eager's", "", percent(replay.seconds() / outcome.eager->seconds()));
+  row("planning, in all", "", time(replay.plan_seconds()));
+  const reprise::Bytes moved_first = replay.steps.front().moved, moved_later = replay.moved();
+  if (moved_first > reprise::Bytes{0}) row("moved out in step 1", "", format_bytes(moved_first));
+  if (moved_later > reprise::Bytes{0}) row("moved out later", "", format_bytes(moved_later));
+}
+
+void print_how(const Options& options, const Outcome& outcome) {
+  const auto number = [](std::int64_t n) { return static_cast<long long>(n); };
+  const StepRecord& highest = outcome.replay->highest();
+  const reprise::StepCounters& counters = outcome.counters;
+  const reprise::Bytes off = highest.peak - highest.predicted_peak;
+  if (off == reprise::Bytes{0}) std::printf("\n  The predicted peak is the measured one, to the byte.");
+  else std::printf("\n  Measured peak minus predicted: %lld bytes.", number(off.count));
+  std::printf("\n  %lld nodes; captured %lld, replayed %lld, run eagerly %lld", number(outcome.nodes), number(counters.captures),
+              number(counters.replays), number(counters.eager_runs));
+  if (options.budgeted()) std::printf("; planned %lld", number(counters.plans));
+  std::printf(".\n");
+  if (!options.budgeted()) return;
+  if (counters.fallbacks > 0)
+    std::printf("  No plan fits the budget: %lld steps stayed inside it by moving storages out.\n", number(counters.fallbacks));
+  if (const reprise::Bytes above = above_budget(options, *outcome.replay); above > reprise::Bytes{0})
+    std::printf("  ABOVE the budget, by %lld bytes.\n", number(above.count));
+  if (options.trainer.budget.kind == reprise::Budget::Kind::bytes) return;
+  const std::string first = format_bytes(outcome.replay->steps.front().peak);
+  std::printf("  A share is known once a step has been measured: the first one held %s.\n", first.c_str());
+}
+
+void print(const Options& options, const Outcome& outcome) {
+  const auto& t = options.trainer;
+  std::printf("%s, %s, batch %lld, %s, %d %s\n\n", t.model.c_str(), t.config == models::Config::tiny ? "tiny" : "full",
+              static_cast<long long>(outcome.batch), t.optimizer.c_str(), torch::get_num_threads(),
+              torch::get_num_threads() == 1 ? "thread" : "threads");
+  print_losses(options, outcome);
+  if (options.budgeted()) print_budget(outcome);
+  else print_measurements(outcome);
+  if (outcome.replay) print_how(options, outcome);
   if (!options.compare) return;
   if (outcome.first_difference) std::printf("\n  Not equal. First difference (eager and replay): %s\n", outcome.first_difference->c_str());
   else std::printf("\n  Equal: every loss, gradient, buffer, parameter and the generator's state, bit for bit.\n");
@@ -193,6 +319,18 @@ nlohmann::ordered_json to_json(const Options& options, const Outcome& outcome) {
       {"captures", outcome.counters.captures},
       {"replays", outcome.counters.replays},
       {"eager_runs", outcome.counters.eager_runs},
+      {"strategy", nullptr},
+      {"budget_bytes", nullptr},
+      {"floor_bytes", nullptr},
+      {"reserved_peak_bytes", main.highest().peak.count},
+      {"moved_bytes", main.moved().count},
+      {"first_step_moved_bytes", main.steps.front().moved.count},
+      {"plan_s", main.plan_seconds()},
+      {"plans", outcome.counters.plans},
+      {"recomputed_nodes", main.highest().recomputed},
+      {"extra_time_predicted", main.highest().extra_time_predicted},
+      {"resident_peak_bytes", outcome.resident.count},
+      {"fallbacks", outcome.counters.fallbacks},
   };
   if (options.compare) json["equal"] = !outcome.first_difference;
   if (outcome.first_difference) json["first_difference"] = *outcome.first_difference;
@@ -201,7 +339,14 @@ nlohmann::ordered_json to_json(const Options& options, const Outcome& outcome) {
     json["eager_peak_bytes"] = outcome.eager->highest().peak.count;
     json["eager_step_s"] = outcome.eager->seconds();
   }
-  if (outcome.replay) json["predicted_peak_bytes"] = main.highest().predicted_peak.count;
+  if (outcome.replay) {
+    json["predicted_peak_bytes"] = main.highest().predicted_peak.count;
+    json["floor_bytes"] = main.highest().floor.count;
+  }
+  if (options.budgeted()) {
+    json["strategy"] = t.strategy;
+    json["budget_bytes"] = main.highest().budget.count;
+  }
   return json;
 }
 
@@ -221,7 +366,8 @@ int train_main(int argc, const char* const* argv, const TrainProgram& program) {
     const Outcome outcome = train(options);
     print(options, outcome);
     if (!options.json.empty()) write(options.json, to_json(options, outcome));
-    return outcome.first_difference ? check_failed : done;
+    const bool above = options.budgeted() && above_budget(options, *outcome.replay) > reprise::Bytes{0};
+    return outcome.first_difference || above ? check_failed : done;
   });
 }
 

@@ -59,6 +59,27 @@ std::optional<std::string> first_named_difference(const char* what, const Named&
   return std::nullopt;
 }
 
+reprise::TrainStepOptions step_options(const TrainerOptions& options) {
+  using reprise::OnFallback;
+  return {.name = options.model,
+          .budget = options.budget,
+          .strategy = options.strategy,
+          .planning = {.seed = options.seed, .effort = options.effort},
+          .on_fallback = options.budget.given() && !options.fallback ? OnFallback::error : OnFallback::notice};
+}
+
+/// What a step cost, from what it measured itself. Its numbers leave out the other copies' bytes already.
+void add_measurement(StepRecord& record, const reprise::StepMeasurement& measured) {
+  record.predicted_peak = measured.predicted_peak;
+  record.budget = measured.budget;
+  record.floor = measured.floor;
+  record.moved = measured.moved;
+  record.recomputed = measured.recomputed;
+  record.extra_time_predicted = measured.extra_time_predicted;
+  record.plan_seconds = measured.plan_seconds;
+  record.seconds -= measured.plan_seconds;
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainerOptions& options, Mode mode)
@@ -66,7 +87,8 @@ Trainer::Trainer(const TrainerOptions& options, Mode mode)
   const Charge charge(held_);
   optimizer_ = make_optimizer(options.optimizer, *task_.module);
   if (mode == Mode::eager) return;
-  compiled_ = std::make_unique<CompiledStep>(task_.module, task_.loss, reprise::TrainStepOptions{.name = options.model});
+  compiled_ = std::make_unique<CompiledStep>(task_.module, task_.loss, step_options(options));
+  if (!options.plan_in.empty()) compiled_->load_plan(options.plan_in);
 }
 
 torch::Tensor Trainer::forward_backward(const std::vector<torch::Tensor>& batch) {
@@ -84,13 +106,14 @@ StepRecord Trainer::step(const std::vector<torch::Tensor>& batch, reprise::Bytes
 
   StepRecord record;
   optimizer_->zero_grad();
+  if (compiled_) compiled_->exclude(others);
   record.base = memory.live() - others;
   memory.reset_peak();
   const auto start = Clock::now();
   torch::Tensor loss = forward_backward(batch);
   record.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   record.peak = memory.peak() - others;
-  if (compiled_) record.predicted_peak = compiled_->last().predicted_peak - others;
+  if (compiled_) add_measurement(record, compiled_->last());
   record.loss = loss.item<double>();
   loss.reset();
 

@@ -14,6 +14,9 @@
 // other copy holds is passed to step() and taken off base, peak and prediction:
 //
 //   live bytes during b's step  =  a.held()  +  batch + b's own       and only the right-hand part is what b's process would hold
+//
+// A budget bounds that part too: the step is told what to leave out (TrainStep::exclude). So 50 % is half of what eager alone
+// takes, and 2 GiB are 2 GiB for this copy, whether or not there is another.
 
 #include <cstdint>
 #include <functional>
@@ -40,6 +43,12 @@ struct TrainerOptions {
   std::int64_t size = 0;   ///< sequence length or image side; 0: the configuration's own
   std::uint64_t seed = 1;
   std::string optimizer = "sgd";  ///< or "adam"
+  // Of replay only:
+  reprise::Budget budget{};
+  std::string strategy = "anneal";  ///< one of reprise::strategy_names
+  double effort = 1;                ///< of the planner's usual amount of work
+  bool fallback = false;            ///< where no plan fits: move storages out, instead of throwing
+  std::string plan_in{};            ///< a plan to run instead of making one
 };
 
 /// What one step was like. Bytes are those of all tensors that a process with this copy alone would hold.
@@ -49,7 +58,14 @@ struct StepRecord {
   reprise::Bytes peak{};            ///< at most during forward and backward
   reprise::Bytes predicted_peak{};  ///< what the graph's analysis says; of replay only
   reprise::Bytes optimizer_peak{};  ///< at most during the optimizer's step
-  double seconds = 0;               ///< forward and backward
+  double seconds = 0;               ///< forward and backward, without planning
+  // Of replay only:
+  reprise::Bytes budget{};          ///< 0 for none
+  reprise::Bytes floor{};           ///< what no schedule can go below
+  reprise::Bytes moved{};           ///< out, to stay inside the budget
+  std::size_t recomputed = 0;       ///< ops that ran again
+  double extra_time_predicted = 0;  ///< as a share of the step's own time
+  double plan_seconds = 0;
 };
 
 class Trainer {

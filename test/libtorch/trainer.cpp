@@ -50,6 +50,41 @@ TEST_CASE("a copy beside another is charged what it would hold alone") {
   }
 }
 
+TEST_CASE("a budget bounds a copy alone, also beside another") {
+  const reprise::Bytes strangers = reprise::cpu_memory().live();
+  // Returns the budget of the last step, in bytes.
+  const auto train_inside = [&](const reprise::Budget& budget) {
+    TrainerOptions options = tiny("vit");
+    options.budget = budget;
+    options.effort = 0.3;
+    std::vector<StepRecord> alone;
+    {
+      Trainer trainer(options, Mode::replay);
+      for (int i = 0; i < steps; ++i) alone.push_back(trainer.step(trainer.make_batch(i), strangers));
+    }
+    Trainer eager(tiny("vit"), Mode::eager), budgeted(options, Mode::replay);
+    for (int i = 0; i < steps; ++i) {
+      const auto batch = eager.make_batch(i);
+      const StepRecord a = eager.step(batch, strangers + budgeted.held()), b = budgeted.step(batch, strangers + eager.held());
+      const auto k = static_cast<std::size_t>(i);
+      INFO("step " << i);
+      CHECK_FALSE(first_difference(eager, budgeted));
+      CHECK(b.base == alone[k].base);
+      CHECK(b.floor == alone[k].floor);
+      CHECK(b.budget == alone[k].budget);
+      if (i == 0) continue;
+      CHECK(b.budget < a.peak);
+      CHECK(b.peak <= b.budget);
+      CHECK(b.peak == b.predicted_peak);
+      CHECK(b.recomputed > 0);
+    }
+    return alone.back().budget;
+  };
+  train_inside(reprise::Budget::share(85));
+  const reprise::Bytes bytes = train_inside(reprise::Budget::savable(60));
+  CHECK(train_inside(bytes) == bytes);
+}
+
 TEST_CASE("the base of a step is its parameters, buffers, batch and optimizer state") {
   Trainer trainer(tiny("resnet18"), Mode::eager);
   const reprise::Bytes strangers = reprise::cpu_memory().live() - trainer.held();

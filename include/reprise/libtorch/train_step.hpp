@@ -128,6 +128,9 @@ class TrainStep {
   void save_plan(const std::filesystem::path& file) const { write_plan_file(file.string(), graph(), plan()); }
   /// The plan that the next capture uses instead of making one. It is refused, by name, where it was made for another graph.
   void load_plan(std::filesystem::path file) { plan_file_ = std::move(file); }
+  /// Bytes that the allocator holds for something else (another model in the process): the budget does not bound them, and no
+  /// number of last() counts them.
+  void exclude(Bytes others) { excluded_ = others; }
 
  private:
   /// Guards that keep failing mean that the step is not the same from call to call: it is then left to eager.
@@ -170,10 +173,10 @@ class TrainStep {
     const ModelTensors model = list_tensors_();
     Known& known = known_for(signature_of(model, list_training_ ? list_training_() : std::string{}, arguments));
     current_ = &known;
-    last_ = {.base = cpu_memory().live()};
+    last_ = {.base = cpu_memory().live() - excluded_};
     cpu_memory().reset_peak();
     std::vector<at::Tensor> results = run_somehow(known, model, arguments, run);
-    last_.peak = cpu_memory().peak();
+    last_.peak = cpu_memory().peak() - excluded_;
     if (!last_.replayed) last_.predicted_peak = last_.peak;
     return results;
   }
@@ -250,6 +253,7 @@ class TrainStep {
     if (options_.budget.kind == Budget::Kind::bytes) options.memory_limit = options_.budget.bytes;
     else if (budget_ > Bytes{0}) options.memory_limit = budget_;
     else options.memory_limit = options_.limit_until_known;
+    if (options.memory_limit > Bytes{0}) options.memory_limit += excluded_;
     return options;
   }
 
@@ -262,7 +266,7 @@ class TrainStep {
     last_.eager_peak = last_.base + (known.captured->recording().peak - known.captured->recording().base);
     last_.floor = last_.base + (floor_bytes(graph) - persistent);
     if (!options_.budget.given()) {
-      if (!known.program) use(known, plan_own_order(graph));
+      if (!known.program) use(known, plan_file_.empty() ? plan_own_order(graph) : read_plan(graph));
       return true;
     }
     if (!known.program && !plan_file_.empty()) use(known, read_plan(graph));
@@ -393,7 +397,8 @@ class TrainStep {
   std::list<Known> known_;  // most recently used first
   std::unordered_map<std::string, typename std::list<Known>::iterator> index_;
   Known* current_ = nullptr;
-  Bytes budget_{};  // in bytes, once known
+  Bytes budget_{};    // in bytes, once known
+  Bytes excluded_{};  // of what the allocator holds
   std::filesystem::path plan_file_;
   StepCounters counters_;
   StepMeasurement last_;

@@ -1,0 +1,80 @@
+# Trains a tiny model inside a budget beside eager, and looks at what the program says about it.
+#
+#   cmake -D PROGRAM=<train_vit> [-D OTHER=<train_gpt>] -D WORK_DIR=<folder> -P train_budget.cmake
+#
+# With OTHER also: a plan that was written is run again, and is refused for that program's model.
+
+file(MAKE_DIRECTORY "${WORK_DIR}")
+get_filename_component(name "${PROGRAM}" NAME)
+set(json "${WORK_DIR}/${name}.budget.json")
+set(plan "${WORK_DIR}/${name}.plan.json")
+set(common --config tiny --steps 4 --savable 60% --effort 0.3 --compare --json "${json}")
+
+# run(<exit code> <program> <argument>...): what it wrote to stderr is then in `err`.
+function(run code program)
+  execute_process(COMMAND "${program}" ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE out ERROR_VARIABLE err)
+  if(NOT result EQUAL code)
+    message(FATAL_ERROR "${program} ${ARGN}: exit code ${result}, not ${code}\n${out}${err}")
+  endif()
+  set(err "${err}" PARENT_SCOPE)
+endfunction()
+
+function(load)
+  file(READ "${json}" content)
+  foreach(field IN LISTS ARGN)
+    string(JSON value GET "${content}" ${field})
+    set(${field} "${value}" PARENT_SCOPE)
+  endforeach()
+endfunction()
+
+# check(<condition>): fails and shows the JSON where the condition, given as if() takes it, is not met.
+function(check)
+  if(${ARGN})
+    return()
+  endif()
+  file(READ "${json}" content)
+  list(JOIN ARGN " " condition)
+  message(FATAL_ERROR "${name}: not so: ${condition}\n${content}")
+endfunction()
+
+run(0 "${PROGRAM}" ${common} --plan-out "${plan}")
+load(equal peak_bytes predicted_peak_bytes reserved_peak_bytes budget_bytes floor_bytes eager_peak_bytes base_bytes recomputed_nodes
+     extra_time_predicted plan_s plans captures replays fallbacks eager_runs moved_bytes first_step_moved_bytes resident_peak_bytes)
+check(equal)
+check(peak_bytes EQUAL predicted_peak_bytes)
+check(NOT peak_bytes GREATER budget_bytes)
+check(budget_bytes LESS eager_peak_bytes)
+check(floor_bytes LESS budget_bytes)
+check(base_bytes LESS floor_bytes)
+check(NOT reserved_peak_bytes LESS peak_bytes)
+check(recomputed_nodes GREATER 0)
+check(extra_time_predicted GREATER 0)
+check(plan_s GREATER 0)
+check(resident_peak_bytes GREATER 0)
+check(captures EQUAL 1 AND replays EQUAL 3)
+check(fallbacks EQUAL 0 AND eager_runs EQUAL 0)
+check(moved_bytes EQUAL 0 AND first_step_moved_bytes EQUAL 0)
+
+# F + 60 % of (E - F), rounded up: in whole numbers, since math() has no others.
+math(EXPR expected "${floor_bytes} + (60 * (${eager_peak_bytes} - ${floor_bytes}) + 99) / 100")
+check(budget_bytes EQUAL expected)
+
+if(NOT OTHER)
+  return()
+endif()
+
+set(planned_peak ${peak_bytes})
+set(planned_again ${recomputed_nodes})
+run(0 "${PROGRAM}" ${common} --plan-in "${plan}")
+load(equal peak_bytes predicted_peak_bytes recomputed_nodes plans)
+check(equal)
+check(plans EQUAL 0)
+check(peak_bytes EQUAL predicted_peak_bytes)
+check(peak_bytes EQUAL planned_peak)
+check(recomputed_nodes EQUAL planned_again)
+
+run(1 "${OTHER}" --config tiny --steps 2 --savable 60% --plan-in "${plan}")
+if(NOT err MATCHES "was made for another model|the plan is for '")
+  message(FATAL_ERROR "${OTHER}: does not say that the plan is another model's:\n${err}")
+endif()
+run(2 "${PROGRAM}" --config tiny --steps 2 --savable 60% --plan-in "${WORK_DIR}/no-such-plan.json")
