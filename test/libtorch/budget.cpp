@@ -29,7 +29,7 @@ Outcome train_inside(std::string_view name, const Budget& budget, OptimizerKind 
   models::Task eager = models::make(name, models::Config::tiny), ours = models::make(name, models::Config::tiny);
   auto eager_optimizer = make_optimizer(optimizer, eager.module->parameters()),
        our_optimizer = make_optimizer(optimizer, ours.module->parameters());
-  TrainStep step{ours.module, ours.loss, TrainStepOptions{.budget = budget, .planning = quick, .on_fallback = OnFallback::error}};
+  Replaying step{ours.module, ours.loss, TrainStepOptions{.budget = budget, .planning = quick, .on_fallback = OnFallback::error}};
   Outcome outcome;
   for (int i = 0; i < 5; ++i) {
     INFO("step " << i);
@@ -86,7 +86,7 @@ TEST_CASE("the plan follows the base: Adam's state appears after the first step"
   for (const Tensor& p : task.module->parameters()) parameters += Bytes{static_cast<std::int64_t>(p.nbytes())};
   Bytes eager{}, savable{};
   {
-    TrainStep probe{task.module, task.loss};
+    Replaying probe{task.module, task.loss};
     probe(batch);
     eager = probe.last().peak;
     savable = probe.last().eager_peak - probe.last().floor;
@@ -95,7 +95,7 @@ TEST_CASE("the plan follows the base: Adam's state appears after the first step"
   const Bytes budget = eager + parameters + parameters - Bytes{savable.count / 2};
   REQUIRE(budget > eager);
   torch::optim::Adam adam(task.module->parameters());
-  TrainStep step{task.module, task.loss, TrainStepOptions{.budget = budget, .on_fallback = OnFallback::error}};
+  Replaying step{task.module, task.loss, TrainStepOptions{.budget = budget, .on_fallback = OnFallback::error}};
   step(batch);
   CHECK(step.last().moved == 0_B);
   CHECK(step.plan().schedule.size() == step.graph().node_count());  // it fits as it is
@@ -112,7 +112,7 @@ TEST_CASE("the plan follows the base: Adam's state appears after the first step"
 TEST_CASE("a budget that no schedule meets: moved out with a notice, or an error with the bounds") {
   models::Task task = models::make("mlp", models::Config::tiny);
   const auto batch = task.make_batch(0);
-  TrainStep probe{task.module, task.loss};
+  Replaying probe{task.module, task.loss};
   torch::manual_seed(8);
   const Tensor expected = probe(batch);
   task.module->zero_grad();
@@ -120,7 +120,7 @@ TEST_CASE("a budget that no schedule meets: moved out with a notice, or an error
   const Bytes floor = cpu_memory().live() + (floor_bytes(graph) - graph.persistent_bytes());
 
   std::string notices;
-  TrainStep step{task.module, task.loss,
+  Replaying step{task.module, task.loss,
                  TrainStepOptions{.budget = floor + 200_B, .on_notice = [&](const std::string& text) { notices += text; }}};
   for (int i = 0; i < 3; ++i) {
     task.module->zero_grad();
@@ -133,7 +133,7 @@ TEST_CASE("a budget that no schedule meets: moved out with a notice, or an error
   CHECK(notices.find("smallest peak found") != std::string::npos);
 
   task.module->zero_grad();
-  TrainStep strict{task.module, task.loss, TrainStepOptions{.budget = floor + 200_B, .on_fallback = OnFallback::error}};
+  Replaying strict{task.module, task.loss, TrainStepOptions{.budget = floor + 200_B, .on_fallback = OnFallback::error}};
   try {
     strict(batch);
     FAIL("the budget should have been unreachable");
@@ -162,12 +162,12 @@ TEST_CASE("a plan can be saved, loaded, and is refused for another model") {
   const auto options = [] { return TrainStepOptions{.budget = Budget::savable(60), .on_fallback = OnFallback::error}; };
   {
     models::Task task = models::make("vit", models::Config::tiny);
-    TrainStep step{task.module, task.loss, options()};
+    Replaying step{task.module, task.loss, options()};
     step(task.make_batch(0));
     step.save_plan(file);
   }
   models::Task task = models::make("vit", models::Config::tiny), eager = models::make("vit", models::Config::tiny);
-  TrainStep step{task.module, task.loss, options()};
+  Replaying step{task.module, task.loss, options()};
   step.load_plan(file);
   for (int i = 0; i < 2; ++i) {
     for (const auto& t : {task, eager}) t.module->zero_grad();
@@ -180,7 +180,7 @@ TEST_CASE("a plan can be saved, loaded, and is refused for another model") {
   CHECK(step.last().recomputed > 0);
 
   models::Task other = models::make("gpt2", models::Config::tiny);
-  TrainStep wrong{other.module, other.loss, options()};
+  Replaying wrong{other.module, other.loss, options()};
   wrong.load_plan(file);
   CHECK_THROWS_AS(wrong(other.make_batch(0)), Error);
 }

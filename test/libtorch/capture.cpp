@@ -358,7 +358,7 @@ TEST_CASE("an input that asks for its gradient gets it") {
   const auto make = subject({{5, 5}}, [](auto& p, const Batch& b) { return torch::mm(b[0], p[0]).tanh().sum(); });
   torch::manual_seed(7);
   Subject s = make();
-  TrainStep step{s.parameters, s.loss};
+  Replaying step{s.parameters, s.loss};
   Tensor expected;
   for (int i = 0; i < 3; ++i) {
     auto x = data({3, 5}).requires_grad_();
@@ -403,7 +403,7 @@ TEST_CASE("a number read by the host is compared on every replay") {
 TEST_CASE("several results come back, the loss first") {
   torch::manual_seed(7);
   auto p = weight({5, 5});
-  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x, int power) {
+  Replaying step{std::vector<Tensor>{p}, [&](const Tensor& x, int power) {
                    auto logits = torch::mm(x, p);
                    return std::tuple{logits.pow(power).sum(), logits};
                  }};

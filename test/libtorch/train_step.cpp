@@ -1,5 +1,7 @@
 // What a replay may not assume: guards, refusals, and what is left after an exception.
 
+#include <thread>
+
 #include <reprise_test/eager.hpp>
 
 #include <reprise/graph/diff.hpp>
@@ -57,7 +59,7 @@ std::pair<std::shared_ptr<Net>, std::shared_ptr<Net>> two_nets() {
 
 TEST_CASE("another shape, layout, mode or thread count is captured anew, and the first plan is kept") {
   auto [ours, eager] = two_nets();
-  TrainStep step{ours, [net = ours](const Tensor& x) { return net->forward(x); }};
+  Replaying step{ours, [net = ours](const Tensor& x) { return net->forward(x); }};
   const auto x = torch::randn({4, 3, 8, 8});
   const auto run = [&](const Tensor& input) { same_as_eager(ours, eager, step, input); };
   run(x);
@@ -92,7 +94,7 @@ TEST_CASE("another shape, layout, mode or thread count is captured anew, and the
 
 TEST_CASE("the number of plans is bounded") {
   torch::nn::Linear model(4, 4);
-  TrainStep step{model, [&](const Tensor& x) { return model->forward(x).sum(); }, TrainStepOptions{.max_plans = 2}};
+  Replaying step{model, [&](const Tensor& x) { return model->forward(x).sum(); }, TrainStepOptions{.max_plans = 2}};
   for (std::int64_t n : {1, 2, 3, 3, 1}) {
     model->zero_grad();
     step(torch::ones({n, 4}));
@@ -108,7 +110,7 @@ TEST_CASE("a host value that changed puts everything back and captures anew") {
     const auto rows = (x.select(1, 0).sum() > 0).item<bool>() ? 2 : 3;  // decided by data, on the host
     return h.narrow(0, 0, rows).pow(2).mean();
   };
-  TrainStep step{ours, [net = ours, loss](const Tensor& x) { return loss(*net, x); }};
+  Replaying step{ours, [net = ours, loss](const Tensor& x) { return loss(*net, x); }};
   for (float sign : {1.f, 1.f, -1.f, -1.f, 1.f}) {
     const auto x = torch::full({4, 3, 8, 8}, sign) + torch::arange(64).view({8, 8}) * 1e-3;
     for (const auto& net : {ours, eager}) net->zero_grad();
@@ -132,7 +134,7 @@ TEST_CASE("a host value that changed puts everything back and captures anew") {
 TEST_CASE("a step whose host value never repeats is left to eager in the end") {
   Watched watched;
   auto p = torch::ones({3, 3}).requires_grad_();
-  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) { return torch::mm(x, p).sum() * x.sum().item<double>(); },
+  Replaying step{std::vector<Tensor>{p}, [&](const Tensor& x) { return torch::mm(x, p).sum() * x.sum().item<double>(); },
                  watched.options()};
   for (int i = 0; i < 8; ++i) {
     p.mutable_grad() = Tensor();
@@ -146,7 +148,7 @@ TEST_CASE("a step whose host value never repeats is left to eager in the end") {
 
 TEST_CASE("a shape that data decides is a guard too") {
   auto p = torch::ones({4}).requires_grad_();
-  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p.index({x > 0}) * 2).sum(); }};
+  Replaying step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p.index({x > 0}) * 2).sum(); }};
   const auto run = [&](std::vector<float> values) {
     p.mutable_grad() = Tensor();
     const auto x = torch::tensor(values);
@@ -183,7 +185,7 @@ TEST_CASE("a pointer taken to an activation in the step: eagerly, with a notice 
   if constexpr (!can_watch_host<>) return;
   Watched watched;
   auto p = torch::ones({3, 3}).requires_grad_();
-  TrainStep step{std::vector<Tensor>{p},
+  Replaying step{std::vector<Tensor>{p},
                  [&](const Tensor& x) {
                    auto h = torch::mm(x, p);
                    const auto values = h.detach();
@@ -221,7 +223,7 @@ TEST_CASE("a tensor that the user's code keeps cannot come from a replay") {
   Watched watched;
   auto p = torch::ones({3, 3}).requires_grad_();
   Tensor kept;
-  TrainStep step{std::vector<Tensor>{p},
+  Replaying step{std::vector<Tensor>{p},
                  [&](const Tensor& x) {
                    auto h = torch::mm(x, p);
                    kept = h.detach();
@@ -240,7 +242,7 @@ TEST_CASE("a tensor that the user's code keeps cannot come from a replay") {
 TEST_CASE("sparse gradients run eagerly, with a notice") {
   Watched watched;
   torch::nn::Embedding table(torch::nn::EmbeddingOptions(10, 4).sparse(true));
-  TrainStep step{table, [&](const Tensor& ids) { return table->forward(ids).sum(); }, watched.options()};
+  Replaying step{table, [&](const Tensor& ids) { return table->forward(ids).sum(); }, watched.options()};
   for (int i = 0; i < 3; ++i) {
     table->zero_grad();
     step(torch::tensor({1, 2, 2}));
@@ -253,7 +255,7 @@ TEST_CASE("sparse gradients run eagerly, with a notice") {
 TEST_CASE("a tensor from outside that was replaced is noticed") {
   auto p = torch::ones({3}).requires_grad_();
   Tensor scale = torch::full({3}, 2.f);
-  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p * x * scale).sum(); }};
+  Replaying step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p * x * scale).sum(); }};
   const auto run = [&] {
     p.mutable_grad() = Tensor();
     return step(torch::ones({3})).item<float>();
@@ -270,7 +272,7 @@ TEST_CASE("a tensor from outside that was replaced is noticed") {
 
 TEST_CASE("a parameter whose data was replaced is read where it is now") {
   torch::nn::Linear model(3, 1);
-  TrainStep step{model, [&](const Tensor& x) { return model->forward(x).sum(); }};
+  Replaying step{model, [&](const Tensor& x) { return model->forward(x).sum(); }};
   for (int i = 1; i < 5; ++i) {
     model->zero_grad();
     model->weight.set_data(torch::full({1, 3}, static_cast<float>(i)));
@@ -286,7 +288,7 @@ TEST_CASE("a module that was exchanged for another is noticed") {
     torch::nn::Linear head;
   };
   auto net = std::make_shared<Outer>();
-  TrainStep step{net, [net](const Tensor& x) { return net->head->forward(x).sum(); }};
+  Replaying step{net, [net](const Tensor& x) { return net->head->forward(x).sum(); }};
   step(torch::ones({1, 3}));
   net->head = net->replace_module("head", torch::nn::Linear(3, 1));
   const auto x = torch::ones({1, 3});
@@ -296,7 +298,7 @@ TEST_CASE("a module that was exchanged for another is noticed") {
 
 TEST_CASE("two arguments over one storage are another step than two arguments") {
   auto p = torch::ones({4}).requires_grad_();
-  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& a, const Tensor& b) {
+  Replaying step{std::vector<Tensor>{p}, [&](const Tensor& a, const Tensor& b) {
                    a.detach().add_(1);  // writes into the caller's tensor, and into b where they share
                    return (p * b).sum();
                  }};
@@ -314,7 +316,7 @@ TEST_CASE("two arguments over one storage are another step than two arguments") 
 
 TEST_CASE("batches may be slices of one large tensor, each elsewhere in it") {
   auto p = torch::ones({4}).requires_grad_();
-  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x, const Tensor& y) {
+  Replaying step{std::vector<Tensor>{p}, [&](const Tensor& x, const Tensor& y) {
                    auto flat = x.view({-1});
                    return (p * x).sum() - (p * y).sum() * 2 + flat.narrow(0, 0, 2).sum() * p.sum();
                  }};
@@ -332,7 +334,7 @@ TEST_CASE("batches may be slices of one large tensor, each elsewhere in it") {
 TEST_CASE("a generator of the user's own: eagerly, with a notice") {
   Watched watched;
   auto p = torch::ones({8}).requires_grad_();
-  TrainStep step{std::vector<Tensor>{p},
+  Replaying step{std::vector<Tensor>{p},
                  [&](const Tensor& x) {
                    auto mine = at::detail::createCPUGenerator(42);  // the same numbers in every step
                    return (p * x * torch::rand({8}, mine)).sum();
@@ -378,7 +380,7 @@ TEST_CASE("a workspace that differs from the one known is counted, and the predi
 TEST_CASE("an exception in the loss function passes through, and the next step works") {
   torch::nn::Linear model(3, 3);
   bool fail = true;
-  TrainStep step{model, [&](const Tensor& x) {
+  Replaying step{model, [&](const Tensor& x) {
                    auto h = model->forward(x);
                    if (fail) throw std::runtime_error("the user's own");
                    return h.sum();
@@ -396,13 +398,13 @@ TEST_CASE("an exception in the loss function passes through, and the next step w
 
 TEST_CASE("a loss that cannot be differentiated gives eager's own error") {
   auto p = torch::ones({3});
-  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p * x).sum(); }};
+  Replaying step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p * x).sum(); }};
   CHECK_THROWS_AS(step(torch::ones({3})), c10::Error);
 }
 
 TEST_CASE("what a step returns does not change when the next one runs") {
   auto p = torch::ones({3}).requires_grad_();
-  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p * x).sum(); }};
+  Replaying step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p * x).sum(); }};
   std::vector<Tensor> losses, gradients;
   for (int i = 0; i < 4; ++i) {
     p.mutable_grad() = Tensor();
@@ -417,7 +419,7 @@ TEST_CASE("what a step returns does not change when the next one runs") {
 
 TEST_CASE("writes of a replay count as writes for autograd") {
   torch::nn::BatchNorm1d bn(3);
-  TrainStep step{bn, [&](const Tensor& x) { return bn->forward(x).pow(2).sum(); }};
+  Replaying step{bn, [&](const Tensor& x) { return bn->forward(x).pow(2).sum(); }};
   const auto x = torch::randn({4, 3});
   step(x);
   bn->zero_grad();
@@ -425,4 +427,203 @@ TEST_CASE("writes of a replay count as writes for autograd") {
   step(x);
   CHECK(step.counters().replays == 1);
   CHECK(bn->running_mean._version() > before);
+}
+
+// ── what the recorder must not mistake for something else ───────────────────────────────────────────────────────────────────
+
+TEST_CASE("calls 2, 3, 4, 8, 16 are run under the recorder and compared with the graph") {
+  auto p = torch::ones({3}).requires_grad_();
+  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p * x).sum(); }};
+  for (int i = 0; i < 20; ++i) {
+    p.mutable_grad() = Tensor();
+    CHECK(step(torch::full({3}, static_cast<float>(i))).item<float>() == static_cast<float>(3 * i));
+  }
+  CHECK(step.counters().captures == 1);
+  CHECK(step.counters().rechecks == 5);
+  CHECK(step.counters().replays == 14);
+}
+
+TEST_CASE("host state is found out by a recheck, and the step is right all the time") {
+  Watched watched;
+  auto p = torch::ones({3}).requires_grad_();
+  int calls = 0;
+  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p * x).sum() * ++calls; }, watched.options()};
+  for (int i = 1; i <= 5; ++i) {
+    p.mutable_grad() = Tensor();
+    CHECK(step(torch::ones({3})).item<float>() == static_cast<float>(3 * i));
+  }
+  CHECK(step.counters().eager_runs == 3);
+  CHECK(watched.notices.find("call 2 is not the step that was captured") != std::string::npos);
+}
+
+TEST_CASE("a closure's tensor that was the first batch is not the batch") {
+  auto p = torch::ones({3}).requires_grad_();
+  const auto first = torch::ones({3});
+  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p * x - first).sum(); }};
+  CHECK(step(first).item<float>() == 0);
+  for (int i = 2; i < 5; ++i) {
+    p.mutable_grad() = Tensor();
+    CHECK(step(torch::full({3}, static_cast<float>(i))).item<float>() == static_cast<float>(3 * i - 3));
+  }
+}
+
+TEST_CASE("batches that share memory with a buffer, a parameter, a gradient or a closure's tensor") {
+  struct Data : torch::nn::Module {
+    Data() : data(register_buffer("data", torch::arange(24, torch::kFloat).view({8, 3}))), p(register_parameter("p", torch::ones({3}))) {}
+    Tensor data, p;
+  };
+  auto net = std::make_shared<Data>();
+  Replaying from_buffer{net, [net](const Tensor& x) { return (net->p * x).sum(); }};
+  Replaying with_mean{net, [net](const Tensor& x) { return (net->p * (x - net->data.detach().mean(0))).sum(); }};
+  for (std::int64_t i = 0; i < 3; ++i) {
+    net->zero_grad();
+    const auto x = net->data.narrow(0, 2 * i, 2);
+    CHECK(from_buffer(x).item<float>() == x.sum().item<float>());
+    net->zero_grad();
+    CHECK(with_mean(x).item<float>() == (x - net->data.mean(0)).sum().item<float>());
+  }
+  const auto whole = torch::arange(24, torch::kFloat).view({8, 3});  // not the model's: a closure's
+  Replaying from_closure{net, [net, whole](const Tensor& x) { return (net->p * (x - whole.mean(0))).sum(); }};
+  for (std::int64_t i = 0; i < 3; ++i) {
+    net->zero_grad();
+    const auto x = whole.narrow(0, 2 * i, 2);
+    CHECK(from_closure(x).item<float>() == (x - whole.mean(0)).sum().item<float>());
+  }
+  net->zero_grad();
+  Replaying from_parameter{net, [net](const Tensor& x) { return (net->p * x).sum(); }};
+  CHECK(from_parameter(net->p.detach()).item<float>() == 3);
+  net->zero_grad();
+  CHECK(from_parameter(torch::full({3}, 2.f)).item<float>() == 6);
+}
+
+TEST_CASE("gradients that lie in one buffer, and later do not") {
+  auto a = torch::ones({6}).requires_grad_(), b = torch::ones({6}).requires_grad_();
+  Replaying step{std::vector<Tensor>{a, b}, [&](const Tensor& x) { return (a * x).sum() + (b * x).sum() * 2; }};
+  const auto x = torch::ones({6});
+  auto flat = torch::zeros({12});
+  a.mutable_grad() = flat.narrow(0, 0, 6);
+  b.mutable_grad() = flat.narrow(0, 6, 6);
+  step(x);
+  step(x);
+  CHECK(flat.sum().item<float>() == 2 * (6 + 12));
+  a.mutable_grad() = torch::zeros({6});
+  b.mutable_grad() = torch::zeros({6});
+  step(x);
+  CHECK(a.grad().sum().item<float>() == 6);
+  CHECK(b.grad().sum().item<float>() == 12);
+}
+
+TEST_CASE("what the step adds to a closure's tensor in place is added once a step") {
+  auto p = torch::ones({3}).requires_grad_();
+  auto total = torch::zeros({});
+  Replaying step{std::vector<Tensor>{p}, [&](const Tensor& x) {
+                   auto loss = (p * x).sum();
+                   total += loss.detach();
+                   return loss;
+                 }};
+  for (int i = 1; i < 5; ++i) {
+    p.mutable_grad() = Tensor();
+    step(torch::ones({3}));
+    CHECK(total.item<float>() == static_cast<float>(3 * i));
+  }
+  CHECK(step.counters().replays == 3);
+}
+
+TEST_CASE("hooks on a parameter, exchanged modules, modules that join later, and switches are noticed") {
+  auto p = torch::ones({3}).requires_grad_();
+  Replaying step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p * x).sum(); }};
+  step(torch::ones({3}));
+  p.register_hook([](const Tensor& g) { return g * 2; });
+  p.mutable_grad() = Tensor();
+  step(torch::ones({3}));
+  CHECK(p.grad().sum().item<float>() == 6);
+
+  torch::nn::Sequential net(torch::nn::Linear(4, 4));
+  Replaying growing{net, [&](const Tensor& x) { return net->forward(x).sum(); }};
+  const auto x = torch::ones({2, 4});
+  growing(x);
+  net->push_back(torch::nn::Dropout(0.9));
+  for (const bool train : {true, false}) {
+    net->ptr(1)->train(train);
+    net->zero_grad();
+    torch::manual_seed(1);
+    const Tensor ours = growing(x);
+    torch::manual_seed(1);
+    CHECK(same_bits(ours, net->forward(x).sum().detach()));
+  }
+}
+
+TEST_CASE("a generator that is set in the middle of the step: eagerly") {
+  Watched watched;
+  auto p = torch::ones({64}).requires_grad_();
+  Replaying step{std::vector<Tensor>{p},
+                 [&](const Tensor& x) {
+                   torch::manual_seed(3);
+                   return torch::dropout(p * x, 0.5, true).sum();
+                 },
+                 watched.options()};
+  std::vector<float> losses;
+  for (int i = 0; i < 3; ++i) {
+    p.mutable_grad() = Tensor();
+    losses.push_back(step(torch::ones({64})).item<float>());
+  }
+  CHECK(losses[1] == losses[0]);
+  CHECK(losses[2] == losses[0]);
+  CHECK(watched.notices.find("the generator was set") != std::string::npos);
+}
+
+TEST_CASE("lengths that LibTorch reads behind the dispatcher: eagerly") {
+  auto p = torch::ones({5}).requires_grad_();
+  Replaying step{std::vector<Tensor>{p}, [&](const Batch& b) { return torch::ctc_loss((b[0] * p).log_softmax(2), b[1], b[2], b[3]); }};
+  torch::manual_seed(4);
+  const auto logits = torch::randn({6, 2, 5});
+  const auto targets = torch::tensor({1, 2, 3, 1, 2, 3}).view({2, 3});
+  for (const std::int64_t n : {3, 2, 1}) {
+    p.mutable_grad() = Tensor();
+    const Batch batch{logits, targets, torch::tensor({6, 5}), torch::tensor({n, std::int64_t{1}})};
+    CHECK(same_bits(step(batch), torch::ctc_loss((logits * p).log_softmax(2), targets, batch[2], batch[3]).detach()));
+  }
+}
+
+TEST_CASE("a .grad that is taken away in the step is gone afterwards") {
+  auto a = torch::ones({3}).requires_grad_(), b = torch::ones({3}).requires_grad_();
+  Replaying step{std::vector<Tensor>{a, b}, [&](const Tensor& x) {
+                   b.mutable_grad() = Tensor();
+                   return (a * x).sum();
+                 }};
+  for (int i = 0; i < 3; ++i) {
+    a.mutable_grad() = Tensor();
+    b.mutable_grad() = torch::ones({3});
+    step(torch::ones({3}));
+    CHECK_FALSE(b.grad().defined());
+  }
+}
+
+TEST_CASE("two threads may capture for the first time at once") {
+  std::vector<float> losses(2);
+  const auto work = [&](std::size_t k) {
+    auto p = torch::full({3}, static_cast<float>(k + 1)).requires_grad_();
+    Replaying step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p * x).sum(); }};
+    for (int i = 0; i < 3; ++i) {
+      p.mutable_grad() = Tensor();
+      losses[k] = step(torch::ones({3})).item<float>();
+    }
+  };
+  std::thread other(work, 1);
+  work(0);
+  other.join();
+  CHECK(losses == std::vector<float>{3, 6});
+}
+
+TEST_CASE("results that are no loss, or no new tensor") {
+  auto p = torch::ones({3}).requires_grad_();
+  Replaying no_loss{std::vector<Tensor>{p}, [&](const Tensor&) { return Tensor(); }};
+  CHECK_THROWS_AS(no_loss(torch::ones({3})), Error);
+  Replaying step{std::vector<Tensor>{p}, [&](const Tensor& x) { return std::tuple{(p * x).sum(), p}; }};
+  for (int i = 0; i < 2; ++i) {
+    p.mutable_grad() = Tensor();
+    const auto [loss, same] = step(torch::ones({3}));
+    CHECK_FALSE(same.requires_grad());
+    CHECK(same.is_alias_of(p));
+  }
 }

@@ -159,7 +159,8 @@ inline std::vector<NamedTensor> leaves_of(const ModelTensors& model, const StepA
 
 /// Backward, where this step has one: a validation pass under NoGradGuard does not.
 inline void run_backward(const std::vector<at::Tensor>& results) {
-  if (results.empty()) throw Error(Errc::bad_argument, "the loss function returned nothing; it must return the loss");
+  if (results.empty() || !results.front().defined())
+    throw Error(Errc::bad_argument, "the loss function returned no loss: its first result must be a tensor to differentiate");
   if (at::GradMode::is_enabled()) results.front().backward();
 }
 
@@ -186,9 +187,11 @@ template <class Run>
   }
   Recorder recorder(limit ? &hooks : options.hooks);
   detail::know_everything(recorder, model, arguments);
-  for (std::size_t i = 0; i < leaves.size(); ++i)
-    if (leaves[i].tensor.is_leaf() && leaves[i].tensor.grad().defined())
-      recorder.know(leaves[i].tensor.grad(), Origin::gradient, i, Role::gradient, leaves[i].name + ".grad");
+  std::vector<bool> had_gradient(leaves.size(), false);
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    had_gradient[i] = leaves[i].tensor.is_leaf() && leaves[i].tensor.grad().defined();
+    if (had_gradient[i]) recorder.know(leaves[i].tensor.grad(), Origin::gradient, i, Role::gradient, leaves[i].name + ".grad");
+  }
 
   std::vector<at::Tensor> results = run();
   recorder.enter(Phase::backward);
@@ -202,10 +205,15 @@ template <class Run>
   if (at::autocast::is_autocast_cache_enabled()) at::autocast::clear_cache();
 
   std::vector<ValueId> outputs;
-  for (const at::Tensor& result : step.results_) outputs.push_back(recorder.value_of(result));
+  for (std::size_t i = 0; i < step.results_.size(); ++i) {
+    outputs.push_back(step.results_[i].defined() ? recorder.value_of(step.results_[i]) : ValueId{});
+    if (!step.results_[i].defined()) step.refusal_ = "result " + std::to_string(i) + " of the loss function is undefined";
+  }
   step.result_count_ = outputs.size();
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     if (!leaves[i].tensor.is_leaf()) step.refusal_ = leaves[i].name + " is not a leaf: its gradient flows on into a graph outside the step";
+    if (had_gradient[i] && !leaves[i].tensor.grad().defined())
+      step.refusal_ = "the .grad of " + leaves[i].name + " was taken away inside the step";
     if (!leaves[i].tensor.is_leaf() || !leaves[i].tensor.grad().defined()) continue;
     const ValueId gradient = recorder.value_of(leaves[i].tensor.grad());
     if (!gradient.valid() || recorder.was_there_before(gradient)) continue;

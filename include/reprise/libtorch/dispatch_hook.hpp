@@ -12,6 +12,7 @@
 // How: a boxed fallback on a dispatch key that LibTorch leaves free (Fake), registered once per process and switched on for one thread
 // at a time. Autograd and autocast lie above that key, so what is seen is what runs; what an op calls inside itself is not seen.
 
+#include <mutex>
 #include <optional>
 
 #include <ATen/core/boxing/KernelFunction.h>
@@ -37,7 +38,8 @@ class DispatchHook {
   /// Throws Errc::bad_argument where another hook is on, Errc::capture_failed where another library has taken the key.
   void switch_on() {
     if (current() != nullptr)
-      throw Error(Errc::bad_argument, "a Recorder is already in scope on this thread; finish it before another one starts");
+      throw Error(Errc::bad_argument,
+                  "a step is already being recorded on this thread: a Recorder, capture() or TrainStep cannot be used inside another one");
     register_fallback();
     current() = this;
     key_.emplace(key);
@@ -72,23 +74,28 @@ class DispatchHook {
     op.redispatchBoxed(below, stack);  // the key came here from a thread that has a hook: autograd hands its settings on
   }
 
-  REPRISE_ONE_PER_PROCESS static bool& registered() {
-    static bool done = false;
-    return done;
+  struct Registration {
+    std::mutex guard{};
+    bool done = false;
+  };
+  REPRISE_ONE_PER_PROCESS static Registration& registration() {
+    static auto& once = *new Registration;
+    return once;
   }
 
-  // Shared objects that each include this header share the flag; the first one to get here registers, for good.
+  // Shared objects that each include this header, and threads, share the flag: the first one to get here registers, for good.
   static void register_fallback() {
-    if (registered()) return;
+    const std::lock_guard lock(registration().guard);
+    if (registration().done) return;
     auto& dispatcher = c10::Dispatcher::singleton();
     if (dispatcher.hasBackendFallbackForDispatchKey(key))
       throw Error(Errc::capture_failed,
                   "another library has taken the dispatch key that Reprise records on (Fake): fake tensors and Reprise cannot be used in "
                   "one process");
-    static auto& registration = *new c10::RegistrationHandleRAII(
+    static auto& handle = *new c10::RegistrationHandleRAII(
         dispatcher.registerFallback(key, c10::KernelFunction::makeFromBoxedFunction<&DispatchHook::fallback>(), "reprise"));
-    static_cast<void>(registration);
-    registered() = true;
+    static_cast<void>(handle);
+    registration().done = true;
   }
 
   std::optional<c10::impl::IncludeDispatchKeyGuard> key_;

@@ -19,6 +19,12 @@ struct GeneratorState {
     return {g.engine(), g.next_float_normal_sample(), g.next_double_normal_sample()};
   }
 
+  bool operator==(const GeneratorState& other) const {
+    const at::mt19937_data_pod a = engine.data(), b = other.engine.data();
+    return a.seed_ == b.seed_ && a.left_ == b.left_ && a.next_ == b.next_ && a.state_ == b.state_ && next_float == other.next_float &&
+           next_double == other.next_double;
+  }
+
   void restore() const {
     at::CPUGeneratorImpl& g = generator();
     const std::lock_guard lock(g.mutex_);

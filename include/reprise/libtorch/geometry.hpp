@@ -46,9 +46,10 @@ struct Geometry {
   return g;
 }
 
-/// A tensor over `storage` that lies in it as `g` says; it knows nothing of autograd. `like` gives the dispatch keys.
+/// A tensor over `storage` that lies in it as `g` says; it knows nothing of autograd's graph. `like` gives the dispatch keys. The keys
+/// of autograd stay: a tensor without them is an inference tensor, whose writes nobody may count.
 [[nodiscard]] inline at::Tensor tensor_over(c10::Storage storage, const Geometry& g, const at::Tensor& like) {
-  const c10::DispatchKeySet keys = like.key_set() & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::ADInplaceOrView);
+  const c10::DispatchKeySet keys = like.key_set().remove(c10::DispatchKey::Conjugate).remove(c10::DispatchKey::Negative);
   auto t = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage), keys, c10::scalarTypeToTypeMeta(g.dtype));
   c10::TensorImpl* impl = t.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(g.sizes, g.strides, g.offset);

@@ -60,18 +60,33 @@ inline std::string node_extra(const Call& call) {
     attributes["bytes"] = call.constant.size();
     attributes["digest"] = digest(call.constant);
   }
-  if (!call.returned.empty()) attributes["returned"] = attribute_of(call.returned.front());
+  if (!call.returned.empty()) attributes["returned"] = attribute_of(call.returned.front().value);
   nlohmann::ordered_json extra;
   if (!attributes.empty()) extra["attributes"] = std::move(attributes);
   return extra.empty() ? std::string{} : extra.dump();
 }
 
-inline std::string value_extra(const RecordedValue& value) {
+inline ValueId root_of(const Recording& recording, ValueId v) {
+  while (recording.values[v.index].alias_of.valid() || recording.values[v.index].overwrites.valid()) {
+    const RecordedValue& value = recording.values[v.index];
+    v = value.alias_of.valid() ? value.alias_of : value.overwrites;
+  }
+  return v;
+}
+
+// Where in its storage a value lies, counted from the value that brought the storage: an argument may lie elsewhere the next time.
+inline std::int64_t relative_offset(const Recording& recording, ValueId v) {
+  const Geometry &here = recording.values[v.index].geometry, &root = recording.values[root_of(recording, v).index].geometry;
+  return here.dtype == root.dtype ? here.offset - root.offset : here.offset;
+}
+
+inline std::string value_extra(const Recording& recording, ValueId v) {
+  const RecordedValue& value = recording.values[v.index];
   nlohmann::ordered_json extra;
   if (value.geometry.dtype != c10::ScalarType::Undefined) {
     extra["shape"] = std::vector<std::int64_t>(value.geometry.sizes.begin(), value.geometry.sizes.end());
     extra["strides"] = std::vector<std::int64_t>(value.geometry.strides.begin(), value.geometry.strides.end());
-    extra["offset"] = value.geometry.offset;
+    extra["offset"] = relative_offset(recording, v);
     extra["dtype"] = c10::toString(value.geometry.dtype);
   }
   if (!value.scalar.empty()) extra["digest"] = digest(value.scalar);
@@ -86,14 +101,6 @@ inline std::string short_name(const std::string& op) {
 inline std::string node_name(const Call& call) {
   const std::string op = short_name(call.op_name());
   return call.path.empty() ? op : call.path + "/" + op;
-}
-
-inline ValueId root_of(const Recording& recording, ValueId v) {
-  while (recording.values[v.index].alias_of.valid() || recording.values[v.index].overwrites.valid()) {
-    const RecordedValue& value = recording.values[v.index];
-    v = value.alias_of.valid() ? value.alias_of : value.overwrites;
-  }
-  return v;
 }
 
 // What the node reads, each once. A view of something persistent is read together with what it is a view of: that is what ties
@@ -134,7 +141,7 @@ inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& ca
                        .persistent = value.persistent,
                        .alias_of = value.alias_of,
                        .overwrites = value.overwrites,
-                       .extra = detail::value_extra(value)});
+                       .extra = detail::value_extra(recording, ValueId{i})});
   }
   for (std::size_t i = 0; i < recording.calls.size(); ++i) {
     const Call& call = recording.calls[i];

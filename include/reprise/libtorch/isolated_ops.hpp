@@ -39,7 +39,7 @@ inline std::string op_signature(const Recording& recording, const Call& call) {
   std::string text = call.op_name() + node_extra(call);
   for (const ArgumentSlot& slot : call.reads) {
     text += '|' + std::to_string(slot.arg) + ':' + std::to_string(slot.element);
-    if (slot.value.valid()) text += value_extra(recording.values[slot.value.index]);
+    if (slot.value.valid()) text += value_extra(recording, slot.value);
   }
   return text;
 }

@@ -28,6 +28,8 @@ struct OpFacts {
   bool random = false;                  ///< draws from a generator
   bool dynamic_shape = false;           ///< the shape of its result depends on data
   bool reads_to_host = false;           ///< returns something that depends on data and is no tensor
+  bool about_shapes_only = false;       ///< returns no tensor, and what it returns depends on shapes alone
+  bool hands_lengths_to_host = false;   ///< goes with a composite op that reads lengths behind the dispatcher
   bool repeatable = true;               ///< running it again has no effect beyond its results
 
   [[nodiscard]] bool moves_statistics() const { return !statistics.empty(); }
@@ -46,8 +48,12 @@ inline OpFacts look_up_facts(const c10::OperatorHandle& op) {
   const bool tensors_only = std::ranges::all_of(schema.returns(), [](const c10::Argument& result) {
     return result.type()->isSubtypeOf(*c10::TensorType::get()) || result.type()->kind() == c10::TypeKind::ListType;
   });
-  facts.reads_to_host = !tensors_only && op.hasTag(at::Tag::data_dependent_output);
-  facts.repeatable = facts.name.starts_with("aten::") && !facts.reads_to_host;
+  const bool builtin = facts.name.starts_with("aten::");
+  // LibTorch tags its own ops; what another library's op returns to the host may depend on anything.
+  facts.reads_to_host = !tensors_only && (op.hasTag(at::Tag::data_dependent_output) || !builtin);
+  facts.about_shapes_only = builtin && !tensors_only && !facts.reads_to_host;
+  facts.hands_lengths_to_host = facts.name == "aten::_ctc_loss" || facts.name == "aten::_pack_padded_sequence";
+  facts.repeatable = builtin && !facts.reads_to_host;
 
   const std::string_view name = facts.name;
   const bool written = std::ranges::find(facts.writes, true) != facts.writes.end();

@@ -295,7 +295,7 @@ class LibTorchProgram {
       now = GeneratorState::now();
       generator_states_.at(instruction.node.index).restore();
     }
-    if (!call.facts->reads_to_host && call.results.empty() && call.updates.empty()) return true;  // its result was a fact about shapes
+    if (call.facts->about_shapes_only && call.results.empty() && call.updates.empty()) return true;
     call.op->redispatchBoxed(call.keys, &stack);
     if (now) now->restore();
     if (!instruction.again)
@@ -307,7 +307,7 @@ class LibTorchProgram {
       else if (store.element < 0) slot = std::move(stack[store.index]).toTensor();
       else slot = stack[store.index].toListRef()[static_cast<std::size_t>(store.element)].toTensor();
     }
-    return !call.facts->dynamic_shape || same_shapes(instruction, outcome);
+    return same_shapes(instruction, outcome);
   }
 
   void fill(const Instruction& instruction, std::vector<c10::IValue>& stack) const {
@@ -367,10 +367,13 @@ class LibTorchProgram {
 
   bool same_host_value(const Instruction& instruction, const std::vector<c10::IValue>& stack, RunOutcome& outcome) const {
     const Call& call = *instruction.call;
-    if (!call.returned.empty() && identical(call.returned.front(), stack.front())) return true;
-    outcome.difference = "node " + std::to_string(instruction.node.index) + " (" + detail::node_name(call) + ") gave the host " +
-                         detail::attribute_of(stack.front()).dump() + ", not " + detail::attribute_of(call.returned.front()).dump();
-    return false;
+    for (const HostResult& known : call.returned) {
+      if (identical(known.value, stack[known.index])) continue;
+      outcome.difference = "node " + std::to_string(instruction.node.index) + " (" + detail::node_name(call) + ") gave the host " +
+                           detail::attribute_of(stack[known.index]).dump() + ", not " + detail::attribute_of(known.value).dump();
+      return false;
+    }
+    return true;
   }
 
   // Bit for bit: a NaN equals itself, and 0.0 is not -0.0.
@@ -407,7 +410,7 @@ class LibTorchProgram {
     const std::size_t results = step_->result_count();
     for (std::size_t k = 0; k < result_slots_.size(); ++k) {
       at::Tensor& slot = slots_[result_slots_[k]];
-      if (k < results) outcome.results.push_back(slot);
+      if (k < results) outcome.results.push_back(slot.tensor_data());  // not the model's own tensor, should it be one
       else if (k < results + step_->gradient_of().size()) outcome.gradients.push_back(slot);
     }
     if (outcome.workspace_changes > 0) peak_ = simulate(step_->graph(), schedule_).peak;

@@ -31,6 +31,7 @@
 #include <reprise/error.hpp>
 #include <reprise/libtorch/counting_allocator.hpp>
 #include <reprise/libtorch/dispatch_hook.hpp>
+#include <reprise/libtorch/generator_state.hpp>
 #include <reprise/libtorch/recording.hpp>
 #include <reprise/libtorch/scope.hpp>
 #include <reprise/libtorch/storage_table.hpp>
@@ -58,8 +59,14 @@ class Recorder final : public DispatchHook {
   /// Tells of a tensor that is there before the step. Two that share a storage are one value, or views of one.
   void know(const at::Tensor& tensor, Origin origin, std::size_t index, Role role, std::string name) {
     if (!tensor.defined() || !is_plain(tensor)) return;
-    if (table_.find(tensor.storage().unsafeGetStorageImpl()) != no_storage) return;
-    add_persistent(tensor, origin, index, role, std::move(name));
+    const StorageIndex known = table_.find(tensor.storage().unsafeGetStorageImpl());
+    if (known == no_storage) {
+      add_persistent(tensor, origin, index, role, std::move(name));
+      return;
+    }
+    Geometry geometry = geometry_of(tensor);
+    const auto is_same = [&](const auto& view) { return view.first == geometry; };
+    if (std::ranges::none_of(state_[known].views, is_same)) add_alias(known, std::move(geometry));
   }
 
   /// The value that this tensor is now; none where it is not plain memory.
@@ -131,6 +138,12 @@ class Recorder final : public DispatchHook {
     place(call);
     if (hooks_ != nullptr) hooks_->before(op, torch::jit::last(stack, op.schema().arguments().size()));
     read_arguments(call, stack);
+    if (call.facts->random && !(GeneratorState::now() == generator_after_))
+      refuse("the generator was set in the middle of the step, before " + call.facts->name + " (node " +
+             std::to_string(recording_.calls.size()) + ")");
+    if (call.facts->hands_lengths_to_host)
+      refuse(call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
+             ") goes with lengths that LibTorch reads behind the dispatcher");
     const std::vector<PendingWrite> writes = writes_of(call);
     for (const ArgumentSlot& slot : call.reads) unwatch(slot.value);
 
@@ -154,6 +167,7 @@ class Recorder final : public DispatchHook {
     const Bytes workspace = cpu_memory().window_peak() - before - made;
     call.workspace = workspace > Bytes{0} ? workspace : Bytes{0};
     if (call.facts->random) call.updates.push_back(generator());
+    if (call.facts->random) generator_after_ = GeneratorState::now();
     watch_again(call);
     recording_.calls.push_back(std::move(call));
     if (hooks_ != nullptr) hooks_->after(op, torch::jit::last(stack, op.schema().returns().size()), node);
@@ -273,6 +287,10 @@ class Recorder final : public DispatchHook {
     Geometry geometry = geometry_of(tensor);
     for (const auto& [known, value] : state_[s].views)
       if (known == geometry) return value;
+    // Views of what is from before the step are made by ops, or told of by know(). This one was made outside.
+    if (state_[s].persistent)
+      refuse(reader + " (node " + std::to_string(recording_.calls.size()) + ") reads a tensor of the user's that shares memory with '" +
+             recording_.values[state_[s].root.index].name + "', but is not it");
     return add_alias(s, std::move(geometry));
   }
 
@@ -280,13 +298,20 @@ class Recorder final : public DispatchHook {
   ValueId adopt(const at::Tensor& tensor, const std::string& reader) {
     const c10::DataPtr& data = tensor.storage().data_ptr();
     const bool in_step = CountingAllocator::serial_of(data) > start_serial_;
-    if (tensor.numel() <= 1 && (in_step || tensor.unsafeGetTensorImpl()->is_wrapped_number())) return scalar(tensor);
+    if (is_number(tensor, in_step)) return scalar(tensor);
     if (in_step)
       refuse(reader + " (node " + std::to_string(recording_.calls.size()) +
              ") reads a tensor that was made in the step behind the dispatcher, where Reprise cannot see it");
     const std::string number = std::to_string(captured_++);
     return phase_ == Phase::optimizer ? add_persistent(tensor, Origin::captured, 0, Role::optimizer_state, "optimizer." + number)
                                       : add_persistent(tensor, Origin::captured, 0, Role::constant, "captured." + number);
+  }
+
+  // What LibTorch makes of a plain number: flagged as wrapped, or 0-dimensional in the type that the number had.
+  static bool is_number(const at::Tensor& tensor, bool in_step) {
+    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return true;
+    const c10::ScalarType t = tensor.scalar_type();
+    return in_step && tensor.dim() == 0 && (t == c10::kDouble || t == c10::kLong || t == c10::kBool || t == c10::ScalarType::ComplexDouble);
   }
 
   // A number that LibTorch has wrapped: kept by value, once for all its uses, in memory of our own.
@@ -420,7 +445,7 @@ class Recorder final : public DispatchHook {
         for (const c10::IValue& item : result.toListRef())
           made += note_result(call, node, static_cast<std::uint32_t>(i), element++, item.toTensor());
       } else if (call.facts->reads_to_host) {
-        call.returned.push_back(result);
+        call.returned.push_back({static_cast<std::uint32_t>(i), result});
       }
     }
     return made;
@@ -598,6 +623,7 @@ class Recorder final : public DispatchHook {
   std::unordered_map<std::uint64_t, NodeId> forward_of_;  // autograd's sequence number -> the call that it was given to
   std::vector<ValueId> scalars_;
   ValueId generator_{};
+  GeneratorState generator_after_ = GeneratorState::now();  // where the last random op left it
   std::uint64_t sequence_ = 0;
   std::size_t captured_ = 0;
   Phase phase_ = Phase::forward;

@@ -71,6 +71,12 @@ struct ResultSlot {
   ValueId value{};
 };
 
+/// Something that a call returned to the host, and which of its results that is.
+struct HostResult {
+  std::uint32_t index = 0;
+  c10::IValue value{};
+};
+
 enum class CallKind : std::uint8_t {
   op,        ///< an operator
   alias,     ///< a view that nobody asked for: an older view read after a write
@@ -85,10 +91,10 @@ struct Call {
   std::vector<c10::IValue> args{};  ///< tensors left out: they are in `reads`
   std::vector<ArgumentSlot> reads{};
   std::vector<ResultSlot> results{};
-  std::vector<ValueId> updates{};       ///< persistent values that it writes
-  std::vector<c10::IValue> returned{};  ///< what it returned beside tensors, by return index; only where that depends on data
-  std::vector<std::byte> constant{};    ///< of CallKind::constant
-  std::string path{};                   ///< parameter path or user scope
+  std::vector<ValueId> updates{};      ///< persistent values that it writes
+  std::vector<HostResult> returned{};  ///< what it returned beside tensors, where that depends on data
+  std::vector<std::byte> constant{};   ///< of CallKind::constant
+  std::string path{};                  ///< parameter path or user scope
   Phase phase = Phase::forward;
   NodeId forward{};
   bool repeatable = true;

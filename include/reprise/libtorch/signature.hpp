@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
+#include <utility>
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -14,6 +16,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <reprise/libtorch/model_tensors.hpp>
 #include <reprise/libtorch/step_arguments.hpp>
@@ -51,17 +54,47 @@ class SignatureBytes {
   std::string bytes_;
 };
 
-/// Two arguments over one storage are not two arguments: the position of the first with the same storage, and where it lies in it.
-inline void add_sharing(SignatureBytes& bytes, const std::vector<at::Tensor>& tensors) {
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (!tensors[i].has_storage()) continue;
-    for (std::size_t k = 0; k < i; ++k) {
-      if (!tensors[k].has_storage() || !tensors[i].is_alias_of(tensors[k])) continue;
-      bytes.add(static_cast<std::int64_t>(k));
-      bytes.add(tensors[i].storage_offset() - tensors[k].storage_offset());
-      break;
-    }
+/// Tensors over one storage are not tensors of their own: who was the first of them, and how far from it this one lies.
+class SharedStorages {
+ public:
+  void add(SignatureBytes& bytes, const at::Tensor& t) {
+    ++count_;
+    if (!t.defined() || !t.has_storage() || t.numel() == 0) return;
+    const auto [first, added] = first_.try_emplace(t.storage().unsafeGetStorageImpl(), Place{count_, t.storage_offset()});
+    if (added) return;
+    bytes.add(count_);
+    bytes.add(first->second.number);
+    bytes.add(t.storage_offset() - first->second.offset);
   }
+
+ private:
+  struct Place {
+    std::int64_t number, offset;
+  };
+  std::int64_t count_ = 0;
+  std::unordered_map<const c10::StorageImpl*, Place> first_;
+};
+
+/// Which tensor it is, and what happens to its gradient on the way.
+inline void add_identity(SignatureBytes& bytes, const at::Tensor& t) {
+  bytes.add(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(t.unsafeGetTensorImpl())));
+  bytes.add(static_cast<std::int64_t>(torch::autograd::impl::hooks(t).size()));
+}
+
+/// LibTorch's switches that decide which ops or kernels run.
+inline void add_switches(SignatureBytes& bytes) {
+  bytes.add(at::GradMode::is_enabled());
+  bytes.add(c10::InferenceMode::is_enabled());
+  bytes.add(at::autocast::is_autocast_enabled(at::kCPU));
+  bytes.add(static_cast<std::int64_t>(at::autocast::get_autocast_dtype(at::kCPU)));
+  bytes.add(static_cast<std::int64_t>(at::get_num_threads()));
+  bytes.add(static_cast<std::int64_t>(c10::typeMetaToScalarType(c10::get_default_dtype())));
+  const at::Context& context = at::globalContext();
+  bytes.add(context.deterministicAlgorithms());
+  bytes.add(context.userEnabledMkldnn());
+  bytes.add(context.userEnabledFlashSDP());
+  bytes.add(context.userEnabledMemEfficientSDP());
+  bytes.add(context.userEnabledMathSDP());
 }
 
 }  // namespace detail
@@ -69,26 +102,31 @@ inline void add_sharing(SignatureBytes& bytes, const std::vector<at::Tensor>& te
 /// `training` says for each module of the model whether it trains.
 [[nodiscard]] inline std::string signature_of(const ModelTensors& model, const std::string& training, const StepArguments& arguments) {
   detail::SignatureBytes bytes;
+  detail::SharedStorages shared;
+  const auto add_leaf = [&](const at::Tensor& t) {
+    const at::Tensor gradient = t.is_leaf() && t.requires_grad() ? t.grad() : at::Tensor();
+    bytes.add_layout(gradient);
+    shared.add(bytes, gradient);
+  };
+  bytes.add(training);
+  for (const NamedTensor& p : model.parameters) {
+    bytes.add_layout(p.tensor);
+    shared.add(bytes, p.tensor);
+    detail::add_identity(bytes, p.tensor);
+    add_leaf(p.tensor);
+  }
+  for (const NamedTensor& b : model.buffers) {
+    bytes.add_layout(b.tensor);
+    shared.add(bytes, b.tensor);
+  }
   bytes.add(arguments.plain);
   for (const at::Tensor& t : arguments.tensors) {
     bytes.add_layout(t);
     bytes.add(t.is_leaf());
-    if (t.is_leaf() && t.requires_grad()) bytes.add_layout(t.grad());
+    shared.add(bytes, t);
+    add_leaf(t);
   }
-  detail::add_sharing(bytes, arguments.tensors);
-  bytes.add(training);
-  for (const NamedTensor& p : model.parameters) {
-    bytes.add_layout(p.tensor);
-    bytes.add_layout(p.tensor.is_leaf() ? p.tensor.grad() : at::Tensor());
-  }
-  for (const NamedTensor& b : model.buffers) bytes.add_layout(b.tensor);
-  bytes.add(at::GradMode::is_enabled());
-  bytes.add(c10::InferenceMode::is_enabled());
-  bytes.add(at::autocast::is_autocast_enabled(at::kCPU));
-  bytes.add(static_cast<std::int64_t>(at::autocast::get_autocast_dtype(at::kCPU)));
-  bytes.add(static_cast<std::int64_t>(at::get_num_threads()));
-  bytes.add(static_cast<std::int64_t>(c10::typeMetaToScalarType(c10::get_default_dtype())));
-  bytes.add(at::globalContext().deterministicAlgorithms());
+  detail::add_switches(bytes);
   return std::move(bytes).take();
 }
 

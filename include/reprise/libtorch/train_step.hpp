@@ -11,8 +11,9 @@
 //   step.counters();                    // {.captures = 1, .replays = 99, .eager_runs = 0}
 //   step.last();                        // {.peak = 3.9 GiB, .predicted_peak = 3.9 GiB, .budget = 4 GiB, .recomputed = 120, …}
 //
-// The contract: the loss function depends on its arguments, the model's parameters and buffers and the default generator alone.
-// Host state (a counter, a branch on a host random number, a number that changes every step) is what a replay cannot see.
+// The contract: which ops the loss function runs, and with which numbers, depends on the shapes of its arguments, on LibTorch's
+// settings and on what it asks LibTorch for (.item()) alone. Host state (a counter, a branch on a host random number, values read
+// through const_data_ptr, a closure's tensor that is another one in the next step) is what a replay cannot see: rechecks look for it.
 //
 //   call ──▶ signature known? ──no──▶ capture (a valid step, inside the budget) ──can it be run again?──no──▶ eagerly, with a notice
 //                 │ yes                                              │ yes: plan for what the budget leaves
@@ -29,11 +30,13 @@
 #include <iostream>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include <reprise/graph/diff.hpp>
 #include <reprise/libtorch/budget.hpp>
 #include <reprise/libtorch/capture.hpp>
 #include <reprise/libtorch/program.hpp>
@@ -51,6 +54,7 @@ struct StepCounters {
   std::int64_t guard_failures = 0;     ///< replays that were given up because a host value or shape differed; each was captured anew
   std::int64_t workspace_changes = 0;  ///< nodes that took another workspace than predicted; the prediction follows
   std::int64_t plans = 0;              ///< schedules that were made
+  std::int64_t rechecks = 0;           ///< steps that ran under the recorder and were the same as the graph
   std::int64_t fallbacks = 0;          ///< steps inside the budget only by moving storages out: no plan was found for them
 };
 
@@ -81,6 +85,9 @@ struct TrainStepOptions {
   std::string strategy = "anneal";  ///< one of strategy_names
   PlanRequest planning{};           ///< seed, effort, seconds, keep_order…; its budget is set here
   OnFallback on_fallback = OnFallback::notice;
+  /// Calls 2, 3, 4, 8, 16, … and then every 100th run under the recorder, their own result used, and are compared with the graph: that is
+  /// how host state in the loss function is found out. Between these a replay trusts it.
+  bool recheck = true;
   Bytes limit_until_known{};             ///< of a share: what the first step may hold, before the share is known; 0 for no limit
   std::filesystem::path spill_folder{};  ///< where storages are moved to; empty for the system's folder for temporary files
   std::size_t max_plans = 16;            ///< signatures that are kept; the one used longest ago goes first
@@ -99,6 +106,11 @@ class TrainStep {
     if (!memory_is_counted())
       notice("another library has put its allocator in the place of Reprise's: results stay right, but no memory is counted");
   }
+
+  TrainStep(const TrainStep&) = delete;
+  TrainStep& operator=(const TrainStep&) = delete;
+  TrainStep(TrainStep&&) = default;
+  TrainStep& operator=(TrainStep&&) = default;
 
   /// One step: forward and backward. Returns the loss, or what the loss function returns where that is more.
   template <class... Arguments>
@@ -145,15 +157,17 @@ class TrainStep {
     Bytes room{};  ///< above the base: what the program was planned for
     bool unplannable = false;
     std::string refusal{};  ///< why it is not run from its graph
-    int failures = 0;
+    int failures = 0;       ///< guards that failed one after the other
+    std::int64_t calls = 0;
   };
   using Run = std::function<std::vector<at::Tensor>()>;
 
+  // Modules may be added, exchanged and switched between calls: they are listed anew each time.
   template <class Model>
   static std::function<std::string()> training_flags(const Model& model) {
-    return [modules = model->modules()] {
-      std::string flags;
-      for (const auto& module : modules) flags += module->is_training() ? 't' : 'e';
+    return [model] {
+      std::string flags(1, model->is_training() ? 't' : 'e');
+      for (const auto& module : model->modules(/*include_self=*/false)) flags += module->is_training() ? 't' : 'e';
       return flags;
     };
   }
@@ -184,6 +198,7 @@ class TrainStep {
   std::vector<at::Tensor> run_somehow(Known& known, const ModelTensors& model, const StepArguments& arguments, const Run& run) {
     if (!known.refusal.empty()) return run_without_graph(model, arguments, run);
     if (!known.captured) return capture_anew(known, model, arguments, run);
+    if (options_.recheck && is_due(++known.calls)) return check_again(known, model, arguments, run);
     if (!fits(known)) return run_without_graph(model, arguments, run);
     std::vector<at::Tensor> results;
     return replay(known, model, arguments, results) ? results : capture_anew(known, model, arguments, run);
@@ -207,6 +222,49 @@ class TrainStep {
     return results;
   }
 
+  // `calls` counts from the one after the capture.
+  [[nodiscard]] static bool is_due(std::int64_t calls) {
+    const std::int64_t n = calls + 1;
+    return n <= 4 || n % 100 == 0 || (n < 100 && (n & (n - 1)) == 0);
+  }
+
+  std::vector<at::Tensor> check_again(Known& known, const ModelTensors& model, const StepArguments& arguments, const Run& run) {
+    CapturedStep step = capture_step(model, arguments, run, capture_options());
+    last_.moved = step.transfers().bytes_out;
+    std::vector<at::Tensor> results = step.take_results();
+    std::string why = step.refusal();
+    if (why.empty()) {
+      const auto difference = diff(known.captured->graph(), step.graph());
+      if (!difference) {
+        ++counters_.rechecks;
+        return results;
+      }
+      if (is_guard(step.recording(), difference->node)) return take_over(known, std::move(step), std::move(results));
+      why = difference->message;
+    }
+    known.refusal = "call " + std::to_string(known.calls + 1) + " is not the step that was captured: " + why;
+    notice("from now on this step runs without its graph: " + known.refusal);
+    known.program.reset();
+    known.captured.reset();
+    return results;
+  }
+
+  // Where data decides (a number for the host, a shape), another number is not another step: the new one is taken from here on.
+  [[nodiscard]] static bool is_guard(const Recording& recording, NodeId n) {
+    if (n.index >= recording.calls.size() || recording.calls[n.index].kind != CallKind::op) return false;
+    const OpFacts& facts = *recording.calls[n.index].facts;
+    return facts.reads_to_host || facts.dynamic_shape;
+  }
+
+  std::vector<at::Tensor> take_over(Known& known, CapturedStep step, std::vector<at::Tensor> results) {
+    ++counters_.guard_failures;
+    ++counters_.captures;
+    known.program.reset();
+    known.captured = std::make_unique<CapturedStep>(std::move(step));
+    static_cast<void>(fits(known));
+    return results;
+  }
+
   bool replay(Known& known, const ModelTensors& model, const StepArguments& arguments, std::vector<at::Tensor>& results) {
     const std::vector<NamedTensor> leaves = detail::leaves_of(model, arguments);
     RunOutcome outcome = known.program->run({model.parameters, model.buffers, arguments.tensors, leaves});
@@ -221,6 +279,7 @@ class TrainStep {
     for (std::size_t i = 0; i < gradient_of.size(); ++i) leaves[gradient_of[i]].tensor.mutable_grad() = std::move(outcome.gradients[i]);
     results = std::move(outcome.results);
     ++counters_.replays;
+    known.failures = 0;
     last_.replayed = true;
     last_.predicted_peak = last_.base + known.program->peak_above_base();
     last_.recomputed = known.plan.schedule.size() - known.captured->graph().node_count();
@@ -273,7 +332,7 @@ class TrainStep {
     last_.budget = budget_now();
     const Bytes room = last_.budget - last_.base;
     if (known.program && known.program->peak_above_base() <= room && !worth_planning_again(known, room)) return true;
-    if (known.unplannable && room <= known.room) return fall_back(known, room);
+    if (known.unplannable && room <= known.room) return fall_back(known);
     return plan_for(known, room);
   }
 
@@ -282,12 +341,12 @@ class TrainStep {
     PlanRequest request = options_.planning;
     request.budget = graph.persistent_bytes() + room;
     known.room = room;
-    if (room <= Bytes{0}) return fall_back(known, room);
+    if (room <= Bytes{0}) return fall_back(known);
     Plan plan =
         options_.budget.kind == Budget::Kind::extra_time ? plan_within_time(graph, request) : plan_with(options_.strategy, graph, request);
     ++counters_.plans;
     last_.plan_seconds += plan.seconds;
-    if (!plan.within_budget()) return fall_back(known, plan.peak - graph.persistent_bytes());
+    if (!plan.within_budget()) return fall_back(known, last_.base + (plan.peak - graph.persistent_bytes()));
     notice("planned: " + format_bytes(plan.baseline_peak) + " to " + format_bytes(plan.peak) + ", " +
            std::to_string(plan.schedule.size() - graph.node_count()) + " ops again");
     known.unplannable = false;
@@ -295,11 +354,12 @@ class TrainStep {
     return true;
   }
 
-  bool fall_back(Known& known, Bytes smallest) {
+  // `smallest`: the lowest peak that was found, where one was looked for.
+  bool fall_back(Known& known, std::optional<Bytes> smallest = std::nullopt) {
     const std::string why = "no schedule within the budget of " + format_bytes(last_.budget) + " (" + std::to_string(last_.budget.count) +
                             " bytes) was found: the base is " + std::to_string(last_.base.count) + ", no schedule is below " +
-                            std::to_string(last_.floor.count) + ", the smallest peak found is " +
-                            std::to_string((last_.base + smallest).count);
+                            std::to_string(last_.floor.count) +
+                            (smallest ? ", the smallest peak found is " + std::to_string(smallest->count) : "");
     if (options_.on_fallback == OnFallback::error) throw Error(Errc::budget_unreachable, why);
     if (!known.unplannable) notice("this step runs inside the budget by moving storages out: " + why);
     known.unplannable = true;

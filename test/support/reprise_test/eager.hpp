@@ -21,6 +21,23 @@
 
 namespace reprise::testing {
 
+/// A TrainStep that replays from the second call on, without running it under the recorder first.
+template <class LossFn>
+struct Replaying : TrainStep<LossFn> {
+  template <class Model>
+  Replaying(Model model, LossFn loss_fn, TrainStepOptions options = {})
+      : TrainStep<LossFn>(model, loss_fn, without_recheck(std::move(options))) {}
+
+  static TrainStepOptions without_recheck(TrainStepOptions options) {
+    options.recheck = false;
+    return options;
+  }
+};
+template <class Model, class LossFn>
+Replaying(Model, LossFn) -> Replaying<LossFn>;
+template <class Model, class LossFn>
+Replaying(Model, LossFn, TrainStepOptions) -> Replaying<LossFn>;
+
 struct Subject {
   std::vector<torch::Tensor> parameters{};
   std::function<torch::Tensor(const std::vector<torch::Tensor>&)> loss{};
@@ -121,7 +138,7 @@ inline StepCounters compare_with_eager(const std::function<Subject()>& make, con
   const TrainStepOptions step_options{.on_notice = [&](const std::string& text) { notices += text + "\n"; }};
   StepCounters counters;
   const auto with = [&](auto&& model) {
-    TrainStep step{model, ours.loss, step_options};
+    Replaying step{model, ours.loss, step_options};
     compare_steps(eager, ours, step, inputs, options);
     counters = step.counters();
   };
