@@ -18,5 +18,6 @@ int main() {
     optimizer.step();
     if (i % 33 == 0) std::cout << "step " << i << ": loss " << loss.item<float>() << '\n';
   }
-  std::cout << "captured " << step.counters().captures << ", replayed " << step.counters().replays << '\n';
+  std::cout << "captured " << step.counters().captures << ", replayed " << step.counters().replays << ", rechecked "
+            << step.counters().rechecks << '\n';
 }

@@ -6,7 +6,7 @@
 int main() {
   torch::nn::Linear model(4, 2);
   reprise::TrainStep step{model, [&](torch::Tensor x) { return model->forward(x).square().mean(); }};
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 6; ++i) {  // the second to fourth are compared with what was captured
     model->zero_grad();
     step(torch::randn({8, 4}));
   }
