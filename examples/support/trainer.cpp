@@ -65,7 +65,8 @@ reprise::TrainStepOptions step_options(const TrainerOptions& options) {
           .budget = options.budget,
           .strategy = options.strategy,
           .planning = {.seed = options.seed, .effort = options.effort},
-          .on_fallback = options.budget.given() && !options.fallback ? OnFallback::error : OnFallback::notice};
+          .on_fallback = options.budget.given() && !options.fallback ? OnFallback::error : OnFallback::notice,
+          .recheck = false};  // what these programs train has no host state; --compare looks at every step
 }
 
 /// What a step cost, from what it measured itself. Its numbers leave out the other copies' bytes already.
