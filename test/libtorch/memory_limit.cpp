@@ -23,7 +23,7 @@ namespace {
 /// A deep narrow net on a large batch: activations are what it needs memory for.
 struct Deep : torch::nn::Module {
   Deep() {
-    for (int i = 0; i < 24; ++i) layers.push_back(register_module("l" + std::to_string(i), torch::nn::Linear(32, 32)));
+    for (int i = 0; i < 24; ++i) layers.push_back(register_module(std::to_string(i), torch::nn::Linear(32, 32)));
   }
   Tensor forward(Tensor x) {
     for (auto& layer : layers) x = torch::dropout(torch::tanh(layer(x)), 0.1, true);

@@ -18,7 +18,7 @@ struct Net : torch::nn::Module {
       : a(register_module("a", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 8, 3).padding(1)))),
         bn(register_module("bn", torch::nn::BatchNorm2d(8))) {
     for (int i = 0; i < 8; ++i)
-      blocks.push_back(register_module("b" + std::to_string(i), torch::nn::Conv2d(torch::nn::Conv2dOptions(8, 8, 3).padding(1))));
+      blocks.push_back(register_module(std::to_string(i), torch::nn::Conv2d(torch::nn::Conv2dOptions(8, 8, 3).padding(1))));
   }
   Tensor forward(const Tensor& x) {
     auto h = bn(a(x)).relu_();
