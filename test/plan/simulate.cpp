@@ -169,7 +169,7 @@ TEST_CASE("bytes by role add up to what is live, without workspace") {
   }
 }
 
-TEST_CASE("a graph whose own order cannot be run is refused") {
+TEST_CASE("check_runnable refuses a graph whose own order reads what does not exist yet") {
   GraphBuilder b;
   const ValueId a = b.add_value({.id = 0, .bytes = 1_B});
   const ValueId c = b.add_value({.id = 1, .bytes = 1_B});
