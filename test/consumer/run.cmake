@@ -1,7 +1,7 @@
 # Builds and runs the consumer in a fresh folder: WAY (add_subdirectory or find_package), SIDE (core or libtorch), SOURCE_DIR and
 # BUILD_DIR of Reprise, WORK_DIR, GENERATOR, COMPILER, FLAGS, PREFIX_PATH (separated by |), VERSION.
 
-set(options -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_CXX_FLAGS=${FLAGS}" -DCMAKE_BUILD_TYPE=Release
+set(options -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_CXX_FLAGS=${FLAGS}"
   "-DREPRISE_WAY=${WAY}" "-DREPRISE_SIDE=${SIDE}" "-DREPRISE_SOURCE_DIR=${SOURCE_DIR}" "-DREPRISE_VERSION=${VERSION}")
 if(SIDE STREQUAL "core")
   list(APPEND options -DREPRISE_LIBTORCH=OFF -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON)
