@@ -74,3 +74,4 @@
 #include <reprise/report/plots.hpp>
 #include <reprise/report/stats.hpp>
 #include <reprise/report/svg.hpp>
+#include <reprise/report/trace.hpp>
