@@ -45,7 +45,7 @@ TEST_CASE("edges carry the value that flows, in the colour of its role") {
   CHECK(has(text, R"x(n1 -> n2 [label="h.relu (in place)", color="#f28e2b"];)x"));
   CHECK(has(text, R"x(n2 -> n5 [label="h.flat (view)", color="#f28e2b"];)x"));
   CHECK(has(text, R"(v0 -> n0 [color="#76b7b2"];)"));
-  CHECK(has(text, R"(n0 -> v1 [style=dotted, constraint=false, color="#9c755f"];)"));
+  CHECK(has(text, R"(v1 -> n0 [dir=back, style=dotted, color="#9c755f"];)"));
   CHECK(has(text, R"(n4 -> o6 [color="#59a14f"];)"));
 }
 

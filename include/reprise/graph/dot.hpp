@@ -141,10 +141,9 @@ class DotWriter {
         declare(v, 'v');
         out_ << "  v" << v.index << " -> n" << i << " [color=\"" << color_of(graph_.value(v).role) << "\"];\n";
       }
-      for (ValueId v : graph_.updates(NodeId{i})) {
+      for (ValueId v : graph_.updates(NodeId{i})) {  // backwards: edges against the order upset the ranks of clusters
         declare(v, 'v');
-        out_ << "  n" << i << " -> v" << v.index << " [style=dotted, constraint=false, color=\"" << color_of(graph_.value(v).role)
-             << "\"];\n";
+        out_ << "  v" << v.index << " -> n" << i << " [dir=back, style=dotted, color=\"" << color_of(graph_.value(v).role) << "\"];\n";
       }
     }
     declared_.assign(graph_.value_count(), false);
