@@ -1,8 +1,9 @@
 // Captures one training step of a model, says what it consists of and what fills the memory at its peak, and writes the graph as
 // JSON (reprise.graph, with measured node times) and as a picture for Graphviz.
 //
-//   inspect_step --model resnet18 --config tiny --out /tmp/graphs
-//   dot -Tsvg /tmp/graphs/resnet18.dot > resnet18.svg
+//   inspect_step --model resnet18 --config tiny --out graphs            graphs/resnet18.graph.json and graphs/resnet18.dot
+//   inspect_step --model bert --config full --profile --out bert.json   with the profiler's times, for plan_graph and the benchmarks
+//   dot -Tsvg graphs/resnet18.dot > resnet18.svg
 
 #include <algorithm>
 #include <array>
@@ -23,7 +24,9 @@
 
 #include "models/task.hpp"
 #include "support/cli.hpp"
+#include "support/interrupt.hpp"
 #include "support/optimizer.hpp"
+#include "support/output.hpp"
 #include "support/progress.hpp"
 #include "support/statistics.hpp"
 
@@ -39,6 +42,12 @@ struct Options {
   std::string model = "resnet18", config = "tiny", optimizer = "none", out = ".";
   std::int64_t batch = 0, size = 0, threads = 0, runs = 3;
   std::uint64_t seed = 1;
+  bool profile = false;
+};
+
+/// Where the two files go.
+struct Files {
+  std::filesystem::path json{}, dot{};
 };
 
 bool parse(int argc, char** argv, Options& options) {
@@ -50,11 +59,32 @@ bool parse(int argc, char** argv, Options& options) {
   flags.add("--batch", "N", "samples in a batch; 0: the configuration's own", options.batch);
   flags.add("--size", "N", "tokens in a sequence, or side of an image; 0: the configuration's own", options.size);
   flags.choose("--optimizer", {"none", "sgd", "adam"}, "record the optimizer's step as well", options.optimizer);
-  flags.add("--runs", "N", "captures whose node times are measured; the median counts", options.runs, 1);
+  flags.add("--runs", "N", "runs whose node times are measured; the median counts", options.runs, 1);
+  flags.add("--profile", "measure node times with the profiler, not while capturing: without what the recorder costs", options.profile);
   flags.add("--seed", "N", "of weights and data", options.seed);
   flags.add("--threads", "N", "0: as LibTorch decides", options.threads, 0, 4096);
-  flags.add("--out", "DIR", "folder for NAME.graph.json and NAME.dot; made where it is not there", options.out);
-  return flags.parse(argc, argv);
+  flags.add("--out", "PATH", "X.json: that file, and X.dot; else a folder for MODEL.graph.json and MODEL.dot, made if need be",
+            options.out);
+  if (!flags.parse(argc, argv)) return false;
+  if (options.profile && options.optimizer != "none")
+    throw reprise::Error(reprise::Errc::bad_argument,
+                         "--profile runs the step again, and one with the optimizer's step in it cannot be: leave out --optimizer");
+  return true;
+}
+
+/// Throws where they could not be written, before anything is run.
+Files files_of(const Options& options) {
+  std::filesystem::path path = options.out;
+  Files files;
+  if (path.extension() == ".json") {
+    files = {path, std::filesystem::path(path).replace_extension(".dot")};
+  } else {
+    examples::make_folder("--out", path);
+    files = {path / (options.model + ".graph.json"), path / (options.model + ".dot")};
+  }
+  examples::check_writable("--out", files.json);
+  examples::check_writable("--out", files.dot);
+  return files;
 }
 
 /// Times of each node over several captures of one step, which must agree op for op.
@@ -103,6 +133,24 @@ reprise::CapturedStep capture_measured(const models::Task& task, const Options& 
   return last;
 }
 
+/// One capture, run again by the profiler. The model is afterwards as the capture left it.
+reprise::CapturedStep capture_profiled(const models::Task& task, const Options& options) {
+  const auto batch = task.make_batch(0);
+  task.module->zero_grad();
+  reprise::CapturedStep captured = reprise::capture(task.module, task.loss, reprise::CaptureOptions{.name = options.model}, batch);
+  task.module->zero_grad();
+  examples::Interrupt interrupt;
+  const auto nodes = static_cast<std::int64_t>(captured.graph().node_count());
+  examples::Progress progress("profiling " + options.model, nodes * (1 + options.runs));
+  const reprise::Profile profile = reprise::Profiler<reprise::SteadyTimer>{}.run(
+      captured, {.runs = static_cast<std::size_t>(options.runs), .stop = interrupt.token(), .progress = [&](std::size_t, std::size_t) {
+                   interrupt.poll();
+                   progress.advance();
+                 }});
+  for (std::size_t i = 0; i < profile.nodes.size(); ++i) captured.graph().set_time(NodeId{i}, profile.nodes[i].time);
+  return captured;
+}
+
 void print_counts(const StepGraph& graph) {
   std::array<std::size_t, 3> nodes{};
   for (const auto& node : graph.nodes()) ++nodes[static_cast<std::size_t>(node.phase)];
@@ -143,31 +191,27 @@ void print_memory(const StepGraph& graph, const reprise::Recording& recording) {
               format_bytes(memory.floor).c_str());
 }
 
-void write_files(const StepGraph& graph, const Options& options) {
-  std::error_code failed;
-  std::filesystem::create_directories(options.out, failed);
-  if (failed) throw reprise::Error(reprise::Errc::io, options.out + ": cannot be made: " + failed.message());
-  const auto folder = std::filesystem::path(options.out);
-  const std::string json = folder / (options.model + ".graph.json"), dot = folder / (options.model + ".dot");
-  reprise::write_graph_file(json, graph);
-  std::ofstream picture(dot);
+void write_files(const StepGraph& graph, const Files& files) {
+  reprise::write_graph_file(files.json.string(), graph);
+  std::ofstream picture(files.dot);
   reprise::write_dot(picture, graph);
-  if (!picture.flush()) throw reprise::Error(reprise::Errc::io, dot + ": cannot be written");
-  std::printf("\nWritten: %s and %s\n", json.c_str(), dot.c_str());
+  if (!picture.flush()) throw reprise::Error(reprise::Errc::io, files.dot.string() + ": cannot be written");
+  std::printf("\nWritten: %s and %s\n", files.json.c_str(), files.dot.c_str());
 }
 
 int inspect(int argc, char** argv) {
   Options options;
   if (!parse(argc, argv, options)) return examples::done;
+  const Files files = files_of(options);
   if (options.threads > 0) torch::set_num_threads(static_cast<int>(options.threads));
   const auto config = options.config == "tiny" ? models::Config::tiny : models::Config::full;
   const models::Task task = models::make(options.model, config, options.batch, options.seed, options.size);
   torch::manual_seed(options.seed);
-  const reprise::CapturedStep captured = capture_measured(task, options);
+  const reprise::CapturedStep captured = options.profile ? capture_profiled(task, options) : capture_measured(task, options);
   std::printf("%s, %s, batch %lld\n\n", task.name.c_str(), options.config.c_str(), static_cast<long long>(task.batch));
   print_counts(captured.graph());
   print_memory(captured.graph(), captured.recording());
-  write_files(captured.graph(), options);
+  write_files(captured.graph(), files);
   return examples::done;
 }
 

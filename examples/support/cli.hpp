@@ -97,10 +97,9 @@ class Flags {
         if (equals != std::string_view::npos) throw bad(flag.name + " takes no value");
         flag.take({});
       } else if (equals != std::string_view::npos) {
-        flag.take(text.substr(equals + 1));
+        take(flag, text.substr(equals + 1));
       } else {
-        if (i + 1 == argc) throw bad(flag.name + " needs a value: " + flag.value);
-        flag.take(argv[++i]);
+        take(flag, ++i < argc ? argv[i] : "");
       }
     }
     if (given < positionals_.size()) throw bad(positionals_[given].name + " is missing: " + positionals_[given].what);
@@ -126,7 +125,7 @@ class Flags {
  private:
   struct Flag {
     std::string name{};
-    std::string value{};     // what to write after it; empty for a switch
+    std::string value{};  // what to write after it; empty for a switch
     std::string what{};
     std::string standard{};  // its value where it is not given
     std::function<void(std::string_view)> take{};
@@ -134,6 +133,10 @@ class Flags {
     [[nodiscard]] std::string left() const { return value.empty() ? name : name + " " + value; }
   };
 
+  static void take(const Flag& flag, std::string_view text) {
+    if (text.empty()) throw bad(flag.name + " needs a value: " + flag.value);
+    flag.take(text);
+  }
   static reprise::Error bad(const std::string& what) { return {reprise::Errc::bad_argument, what + "; see --help"}; }
 
   [[nodiscard]] const Flag& find(std::string_view name) const {
@@ -174,10 +177,22 @@ class Flags {
   }
 }
 
+/// What a library says, in one line: some messages end in a stack trace, and LibTorch's words for "too large" name its sources.
+[[nodiscard]] inline std::string plainly(std::string_view what) {
+  what = what.substr(0, what.find('\n'));
+  constexpr std::string_view tried = "you tried to allocate ";
+  if (const auto at = what.find(tried); at != what.npos) {
+    const std::string_view rest = what.substr(at + tried.size());
+    return "there is not enough memory: " + std::string(rest.substr(0, rest.find(' '))) +
+           " bytes were asked for at once; take a smaller batch";
+  }
+  if (what.find("calculation overflowed") != what.npos) return "a tensor of that size cannot be addressed; take a smaller batch";
+  return std::string(what);
+}
+
 /// The body of main(): what `body` returns, or one line on stderr and the exit code that belongs to what was thrown.
 inline int run(std::string_view program, const std::function<int()>& body) {
-  // Some libraries' messages end in a stack trace; the first line says what happened.
-  const auto say = [&](std::string_view what) { std::cerr << program << ": " << what.substr(0, what.find('\n')) << '\n'; };
+  const auto say = [&](std::string_view what) { std::cerr << program << ": " << plainly(what) << '\n'; };
   try {
     return body();
   } catch (const reprise::Error& error) {
