@@ -8,7 +8,7 @@ file(MAKE_DIRECTORY "${WORK_DIR}")
 get_filename_component(name "${PROGRAM}" NAME)
 set(json "${WORK_DIR}/${name}.budget.json")
 set(plan "${WORK_DIR}/${name}.plan.json")
-set(common --config tiny --steps 4 --savable 60% --effort 0.3 --compare --json "${json}")
+set(common --config tiny --steps 4 --threads 1 --effort 0.3 --compare --json "${json}")
 
 # run(<exit code> <program> <argument>...): what it wrote to stderr is then in `err`.
 function(run code program)
@@ -37,9 +37,10 @@ function(check)
   message(FATAL_ERROR "${name}: not so: ${condition}\n${content}")
 endfunction()
 
-run(0 "${PROGRAM}" ${common} --plan-out "${plan}")
+run(0 "${PROGRAM}" ${common} --savable 60% --plan-out "${plan}")
 load(equal peak_bytes predicted_peak_bytes reserved_peak_bytes budget_bytes floor_bytes eager_peak_bytes base_bytes recomputed_nodes
-     extra_time_predicted plan_s plans captures replays fallbacks eager_runs moved_bytes first_step_moved_bytes resident_peak_bytes)
+     extra_time_predicted plan_s plans captures replays fallbacks eager_runs
+     moved_bytes first_step_moved_bytes first_step_peak_bytes resident_peak_bytes)
 check(equal)
 check(peak_bytes EQUAL predicted_peak_bytes)
 check(NOT peak_bytes GREATER budget_bytes)
@@ -59,17 +60,40 @@ check(moved_bytes EQUAL 0 AND first_step_moved_bytes EQUAL 0)
 math(EXPR expected "${floor_bytes} + (60 * (${eager_peak_bytes} - ${floor_bytes}) + 99) / 100")
 check(budget_bytes EQUAL expected)
 
+set(planned_peak ${peak_bytes})
+set(planned_again ${recomputed_nodes})
+set(first_unbounded ${first_step_peak_bytes})
+
+# The same in bytes is known from the start: the first step moves out what does not fit, the following ones nothing.
+run(0 "${PROGRAM}" ${common} --budget ${budget_bytes})
+load(equal peak_bytes predicted_peak_bytes first_step_peak_bytes first_step_moved_bytes moved_bytes recomputed_nodes fallbacks)
+check(equal)
+check(NOT first_step_peak_bytes GREATER budget_bytes)
+if(first_unbounded GREATER budget_bytes)
+  check(first_step_moved_bytes GREATER 0)
+else()
+  check(first_step_moved_bytes EQUAL 0)
+endif()
+check(NOT peak_bytes GREATER budget_bytes)
+check(peak_bytes EQUAL predicted_peak_bytes)
+check(recomputed_nodes GREATER 0)
+check(moved_bytes EQUAL 0 AND fallbacks EQUAL 0)
+
 if(NOT OTHER)
   return()
 endif()
 
-set(planned_peak ${peak_bytes})
-set(planned_again ${recomputed_nodes})
-run(0 "${PROGRAM}" ${common} --plan-in "${plan}")
+run(0 "${PROGRAM}" ${common} --savable 60% --plan-in "${plan}")
 load(equal peak_bytes predicted_peak_bytes recomputed_nodes plans)
 check(equal)
 check(plans EQUAL 0)
 check(peak_bytes EQUAL predicted_peak_bytes)
+check(peak_bytes EQUAL planned_peak)
+check(recomputed_nodes EQUAL planned_again)
+
+run(0 "${PROGRAM}" --config tiny --steps 3 --threads 1 --compare --plan-in "${plan}" --json "${json}")  # a plan needs no budget
+load(equal peak_bytes recomputed_nodes)
+check(equal)
 check(peak_bytes EQUAL planned_peak)
 check(recomputed_nodes EQUAL planned_again)
 
