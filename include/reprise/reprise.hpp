@@ -24,6 +24,7 @@
 #include <reprise/profile/mem_probes/null_probe.hpp>
 #include <reprise/profile/mem_probes/resident_probe.hpp>
 #include <reprise/profile/metrics.hpp>
+#include <reprise/profile/print_stats.hpp>
 #include <reprise/profile/profile.hpp>
 #include <reprise/profile/profiler.hpp>
 #include <reprise/profile/timers/fixed_timer.hpp>

@@ -25,13 +25,21 @@ namespace reprise {
 
 namespace timer_requirement {
 template <class T>
-concept begin_run = requires(T& timer, std::size_t n) { { timer.begin_run(n) } -> std::same_as<void>; };
+concept begin_run = requires(T& timer, std::size_t n) {
+  { timer.begin_run(n) } -> std::same_as<void>;
+};
 template <class T>
-concept start = requires(T& timer, std::size_t i) { { timer.start(i) } -> std::same_as<void>; };
+concept start = requires(T& timer, std::size_t i) {
+  { timer.start(i) } -> std::same_as<void>;
+};
 template <class T>
-concept stop = requires(T& timer, std::size_t i) { { timer.stop(i) } -> std::same_as<void>; };
+concept stop = requires(T& timer, std::size_t i) {
+  { timer.stop(i) } -> std::same_as<void>;
+};
 template <class T>
-concept end_run = requires(T& timer) { { timer.end_run() } -> std::same_as<std::vector<Microseconds>>; };
+concept end_run = requires(T& timer) {
+  { timer.end_run() } -> std::same_as<std::vector<Microseconds>>;
+};
 }  // namespace timer_requirement
 
 /// Timer requires: (1) to be movable; (2) begin_run(n): a run of n occurrences starts; what an unfinished run left is forgotten;
@@ -39,27 +47,37 @@ concept end_run = requires(T& timer) { { timer.end_run() } -> std::same_as<std::
 /// finite and not negative. Optional: (6) wait(): returns when the ops have finished; called before a run's wall time is read.
 template <class T>
 concept Timer = std::movable<T> && timer_requirement::begin_run<T> && timer_requirement::start<T> && timer_requirement::stop<T> &&
-                timer_requirement::end_run<T>;
+    timer_requirement::end_run<T>;
 
 /// A timer of ops that go on after their call has returned.
 template <class T>
-concept WaitingTimer = Timer<T> && requires(T& timer) { timer.wait(); };
+concept WaitingTimer = Timer<T> && requires(T& timer) {
+  timer.wait();
+};
 
 namespace mem_probe_requirement {
 template <class T>
-concept begin_run = requires(T& probe) { { probe.begin_run() } -> std::same_as<void>; };
+concept begin_run = requires(T& probe) {
+  { probe.begin_run() } -> std::same_as<void>;
+};
 template <class T>
-concept begin_op = requires(T& probe) { { probe.begin_op() } -> std::same_as<void>; };
+concept begin_op = requires(T& probe) {
+  { probe.begin_op() } -> std::same_as<void>;
+};
 template <class T>
-concept end_op = requires(T& probe) { { probe.end_op() } -> std::same_as<MemorySample>; };
+concept end_op = requires(T& probe) {
+  { probe.end_op() } -> std::same_as<MemorySample>;
+};
 template <class T>
-concept end_run = requires(T& probe) { { probe.end_run() } -> std::same_as<Bytes>; };
+concept end_run = requires(T& probe) {
+  { probe.end_run() } -> std::same_as<Bytes>;
+};
 }  // namespace mem_probe_requirement
 
 /// MemProbe requires: (1) to be movable; (2) begin_run(): what an unfinished run left is forgotten; (3) begin_op(), right before an
 /// op; (4) end_op() -> MemorySample, right after it, before anything is freed; (5) end_run() -> Bytes: the most since begin_run.
 template <class T>
 concept MemProbe = std::movable<T> && mem_probe_requirement::begin_run<T> && mem_probe_requirement::begin_op<T> &&
-                   mem_probe_requirement::end_op<T> && mem_probe_requirement::end_run<T>;
+    mem_probe_requirement::end_op<T> && mem_probe_requirement::end_run<T>;
 
 }  // namespace reprise

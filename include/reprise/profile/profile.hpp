@@ -41,17 +41,17 @@ struct StorageProfile {
 };
 
 struct Profile {
-  StepGraph graph{};                     ///< with the measured times and workspaces
-  std::vector<NodeProfile> nodes{};      ///< by NodeId
+  StepGraph graph{};                       ///< with the measured times and workspaces
+  std::vector<NodeProfile> nodes{};        ///< by NodeId
   std::vector<StorageProfile> storages{};  ///< by StorageId
   std::size_t warmup = 0, runs = 0;
   Aggregate aggregate = Aggregate::median;
-  std::vector<Microseconds> run_times{};  ///< wall time of each measured run
-  Bytes base{};                           ///< what the allocator held when the runs started
-  Bytes peak{};                           ///< what it held at most
+  std::vector<Microseconds> run_times{};       ///< wall time of each measured run
+  Bytes base{};                                ///< what the allocator held when the runs started
+  Bytes peak{};                                ///< what it held at most
   double bandwidth_out = 0, bandwidth_in = 0;  ///< bytes a second between memory and where storages are moved to
-  Microseconds isolated_time{};   ///< sum over the nodes measured each on its own; 0 where that was not asked for
-  std::size_t isolated_ops = 0;   ///< distinct ops that were run for it
+  Microseconds isolated_time{};                ///< sum over the nodes measured each on its own; 0 where that was not asked for
+  std::size_t isolated_ops = 0;                ///< distinct ops that were run for it
 
   operator const StepGraph&() const { return graph; }
 

@@ -45,7 +45,14 @@ struct ProfileOptions {
   Bytes memory_limit{};                  ///< what the allocator may hold meanwhile; 0 for no limit
   std::filesystem::path spill_folder{};  ///< where storages are moved to; empty for the system's folder for temporary files
   std::stop_token stop{};                ///< asked before every node; stopping throws Errc::cancelled and leaves the model as it was
-  std::function<void(std::size_t done, std::size_t total)> progress{};  ///< nodes run so far, of all runs
+  std::function<void(std::size_t done, std::size_t total)> progress{};  ///< after every node: how many have run, of all runs
+};
+
+/// A step can be profiled where make_runner(step, options), found beside its type, gives an object with graph(), run(around) and
+/// complete(profile): docs/profiler.md.
+template <class Step>
+concept ProfilableStep = requires(Step& step, const ProfileOptions& options) {
+  make_runner(step, options);
 };
 
 template <class T = SteadyTimer, class P = NullProbe>
@@ -67,6 +74,7 @@ class Profiler {
 
   template <class Step>
   [[nodiscard]] Profile run(Step& step, const ProfileOptions& options = {}) {
+    static_assert(ProfilableStep<Step>, "no make_runner(step, options) beside the step's type; what reprise::capture() gives has one");
     if (options.runs == 0) throw Error(Errc::bad_argument, "runs: at least one run must be measured");
     auto runner = make_runner(step, options);
     const std::size_t nodes = runner.graph().node_count();
@@ -78,7 +86,6 @@ class Profiler {
       if (r == options.warmup) reset_stats();
       run_once(runner, options);
     }
-    if (options.progress && in_situ) options.progress(total_, total_);
     Profile profile = aggregate_stats(runner.graph(), options);
     runner.complete(profile);
     for (std::size_t i = 0; i < profile.nodes.size(); ++i) profile.graph.set_time(NodeId{i}, profile.nodes[i].time);
@@ -144,13 +151,13 @@ class Profiler {
 
     void before(std::size_t occurrence) {
       if (options.stop.stop_requested()) throw Error(Errc::cancelled, "profiling was cancelled; the model is as it was");
-      if (options.progress) options.progress(profiler.done_++, profiler.total_);
       profiler.probe_.begin_op();
       profiler.timer_.start(occurrence);
     }
     void after(std::size_t occurrence) {
       profiler.timer_.stop(occurrence);
       memory[occurrence] = profiler.probe_.end_op();
+      if (options.progress) options.progress(++profiler.done_, profiler.total_);
     }
   };
 
