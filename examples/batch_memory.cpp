@@ -22,6 +22,7 @@
 #include "support/cli.hpp"
 #include "support/interrupt.hpp"
 #include "support/optimizer.hpp"
+#include "support/output.hpp"
 #include "support/progress.hpp"
 
 namespace {
@@ -107,6 +108,12 @@ void count_optimizer(const models::Task& task, const std::vector<torch::Tensor>&
   }
 }
 
+/// Between captures, which cannot be stopped half-way.
+void stop_if_asked(examples::Interrupt& interrupt) {
+  interrupt.poll();
+  if (interrupt.token().stop_requested()) throw Error(Errc::cancelled, "cancelled; the batch sizes before it have their tables");
+}
+
 Row measure(const Options& options, std::int64_t batch, examples::Interrupt& interrupt) {
   const auto config = options.config == "tiny" ? models::Config::tiny : models::Config::full;
   const models::Task task = models::make(options.model, config, batch, options.seed, options.size);
@@ -114,6 +121,7 @@ Row measure(const Options& options, std::int64_t batch, examples::Interrupt& int
   const auto data = task.make_batch(0);
   const CaptureOptions how{.name = options.model, .memory_limit = options.cap.bytes, .spill_folder = options.spill};
   CapturedStep step = capture(task.module, task.loss, how, data);
+  stop_if_asked(interrupt);
   task.module->zero_grad();
   const ProfileOptions profiling{.warmup = 0,
                                  .runs = static_cast<std::size_t>(options.runs),
@@ -129,6 +137,7 @@ Row measure(const Options& options, std::int64_t batch, examples::Interrupt& int
   row.moved = step.transfers().bytes_out;
   row.memory = batch_memory(batch, profile.graph);
   if (options.optimizer != "none") count_optimizer(task, data, how, options, row);
+  stop_if_asked(interrupt);
   row.how = row.moved > Bytes{0} ? "profiled inside the cap" : "profiled";
   return row;
 }
@@ -158,10 +167,7 @@ int sweep(int argc, char** argv) {
   if (!parse(argc, argv, options)) return examples::done;
   const std::vector<std::int64_t> batches = parse_batches(options.batches);
   if (options.threads > 0) torch::set_num_threads(static_cast<int>(options.threads));
-  std::error_code failed;
-  std::filesystem::create_directories(options.out, failed);
-  if (failed) throw Error(Errc::io, options.out + ": cannot be made: " + failed.message());
-
+  examples::make_folder("--out", options.out);
   examples::Interrupt interrupt;
   examples::Progress progress("batch sizes of " + options.model, static_cast<std::int64_t>(batches.size()));
   std::vector<Row> rows;

@@ -140,13 +140,13 @@ reprise::CapturedStep capture_profiled(const models::Task& task, const Options& 
   reprise::CapturedStep captured = reprise::capture(task.module, task.loss, reprise::CaptureOptions{.name = options.model}, batch);
   task.module->zero_grad();
   examples::Interrupt interrupt;
-  const auto nodes = static_cast<std::int64_t>(captured.graph().node_count());
-  examples::Progress progress("profiling " + options.model, nodes * (1 + options.runs));
-  const reprise::Profile profile = reprise::Profiler<reprise::SteadyTimer>{}.run(
-      captured, {.runs = static_cast<std::size_t>(options.runs), .stop = interrupt.token(), .progress = [&](std::size_t, std::size_t) {
-                   interrupt.poll();
-                   progress.advance();
-                 }});
+  examples::Progress progress("profiling " + options.model, 0);
+  reprise::ProfileOptions how{.runs = static_cast<std::size_t>(options.runs), .stop = interrupt.token()};
+  how.progress = [&](std::size_t done, std::size_t total) {
+    interrupt.poll();
+    progress.at(static_cast<std::int64_t>(done), static_cast<std::int64_t>(total));
+  };
+  const reprise::Profile profile = reprise::Profiler<reprise::SteadyTimer>{}.run(captured, how);
   for (std::size_t i = 0; i < profile.nodes.size(); ++i) captured.graph().set_time(NodeId{i}, profile.nodes[i].time);
   return captured;
 }

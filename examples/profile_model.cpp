@@ -1,19 +1,23 @@
 // Measures one training step of a model node by node, says what is most expensive and what would be cheapest to recompute, and
-// writes tables (CSV), pictures (SVG), a report (HTML) and a trace.
+// writes tables (CSV), pictures (SVG), a report (HTML), a trace and the graph with the measured times.
 //
 //   profile_model --model resnet152 --batch 4 --out profile
 //   profile_model --model bert --batch 4 --memory-limit 2GiB --out profile      # inside a limit that the step does not fit into
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include <reprise/graph/json.hpp>
 #include <reprise/libtorch.hpp>
 #include <reprise/profile/metrics.hpp>
+#include <reprise/profile/print_stats.hpp>
 #include <reprise/report/html.hpp>
 #include <reprise/report/plots.hpp>
 #include <reprise/report/stats.hpp>
@@ -22,6 +26,7 @@
 #include "models/task.hpp"
 #include "support/cli.hpp"
 #include "support/interrupt.hpp"
+#include "support/output.hpp"
 #include "support/progress.hpp"
 
 namespace {
@@ -29,10 +34,10 @@ namespace {
 using namespace reprise;
 
 struct Options {
-  std::string model = "resnet18", config = "full", out = "profile", prefix, spill;
+  std::string model = "resnet18", config = "full", mode = "in-situ", out = "profile", prefix, spill;
   std::int64_t batch = 0, size = 0, threads = 0, warmup = 1, runs = 3;
   std::uint64_t seed = 1;
-  bool mean = false, isolated = false, transfers = false;
+  bool mean = false, transfers = false;
   Size limit{}, budget{};
 };
 
@@ -47,7 +52,8 @@ bool parse(int argc, char** argv, Options& options) {
   flags.add("--warmup", "N", "runs that are dropped", options.warmup);
   flags.add("--runs", "N", "runs that are measured", options.runs, 1);
   flags.add("--mean", "the mean of the runs instead of their median", options.mean);
-  flags.add("--isolated", "each distinct op on its own instead of the step as it is: much faster, less exact", options.isolated);
+  flags.choose("--mode", {"in-situ", "isolated", "both"}, "the step as it is; each distinct op on its own: faster, less exact; both sums",
+               options.mode);
   flags.add("--transfers", "measure what moving each storage out and back takes", options.transfers);
   flags.add("--memory-limit", "SIZE", "what LibTorch's allocator may hold meanwhile; the rest is moved to a file", options.limit);
   flags.add("--spill", "DIR", "where to; by default the system's folder for temporary files", options.spill);
@@ -61,24 +67,27 @@ bool parse(int argc, char** argv, Options& options) {
   return true;
 }
 
+ProfileMode mode_of(const Options& options) {
+  if (options.mode == "isolated") return ProfileMode::isolated;
+  return options.mode == "both" ? ProfileMode::both : ProfileMode::in_situ;
+}
+
 Profile measure(const models::Task& task, const Options& options, CapturedStep& captured) {
   examples::Interrupt interrupt;
-  const ProfileOptions how{.warmup = static_cast<std::size_t>(options.warmup),
-                           .runs = static_cast<std::size_t>(options.runs),
-                           .aggregate = options.mean ? Aggregate::mean : Aggregate::median,
-                           .mode = options.isolated ? ProfileMode::isolated : ProfileMode::in_situ,
-                           .transfers = options.transfers,
-                           .memory_limit = options.limit.bytes,
-                           .spill_folder = options.spill,
-                           .stop = interrupt.token()};
-  const auto nodes = static_cast<std::int64_t>(captured.graph().node_count());
-  examples::Progress progress("profiling " + task.name, nodes * (options.warmup + options.runs));
-  ProfileOptions with_progress = how;
-  with_progress.progress = [&](std::size_t, std::size_t) {
+  examples::Progress progress("profiling " + task.name, 0);
+  ProfileOptions how{.warmup = static_cast<std::size_t>(options.warmup),
+                     .runs = static_cast<std::size_t>(options.runs),
+                     .aggregate = options.mean ? Aggregate::mean : Aggregate::median,
+                     .mode = mode_of(options),
+                     .transfers = options.transfers,
+                     .memory_limit = options.limit.bytes,
+                     .spill_folder = options.spill,
+                     .stop = interrupt.token()};
+  how.progress = [&](std::size_t done, std::size_t total) {
     interrupt.poll();
-    progress.advance();
+    progress.at(static_cast<std::int64_t>(done), static_cast<std::int64_t>(total));
   };
-  return Profiler<SteadyTimer, AllocatorProbe>{}.run(captured, with_progress);
+  return Profiler<SteadyTimer, AllocatorProbe>{}.run(captured, how);
 }
 
 /// The ten rows for which `key` is largest.
@@ -91,18 +100,6 @@ std::vector<const Row*> top_ten(const std::vector<Row>& rows, Key key) {
                     [&](const Row* a, const Row* b) { return key(*a) != key(*b) ? key(*a) > key(*b) : a < b; });
   order.resize(count);
   return order;
-}
-
-void print_nodes(const Profile& profile) {
-  std::printf("\nThe most expensive nodes\n\n%8s  %12s%8s  %s\n", "node", "time", "share", "name");
-  const double total = profile.total_time().count;
-  std::vector<NodeId> nodes;
-  for (std::size_t i = 0; i < profile.nodes.size(); ++i) nodes.emplace_back(i);
-  for (const NodeId* n : top_ten(nodes, [&](NodeId id) { return profile.graph.node(id).time.count; })) {
-    const Node& node = profile.graph.node(*n);
-    std::printf("%8lld  %12s%6.1f %%  %s\n", static_cast<long long>(node.id), format_time(node.time).c_str(),
-                total > 0 ? 100 * node.time.count / total : 0, node.name.c_str());
-  }
 }
 
 void print_activations(const Profile& profile, const std::vector<ActivationMetrics>& metrics) {
@@ -119,29 +116,42 @@ void print_activations(const Profile& profile, const std::vector<ActivationMetri
                 name(*m).c_str());
 }
 
+/// What the report says below its title.
+std::string note_of(const models::Task& task, const Options& options, const Profile& profile) {
+  std::string note = task.name + ", " + options.config + ", batch " + std::to_string(task.batch) + ", " +
+                     (options.mean ? "mean" : "median") + " of " + std::to_string(profile.runs) + " runs with " +
+                     std::to_string(torch::get_num_threads()) + " threads";
+  if (options.mode == "isolated") note += ", each distinct op on its own";
+  if (options.limit.bytes > Bytes{0}) note += ", inside " + format_bytes(options.limit.bytes);
+  return note;
+}
+
 void write_files(const Options& options, const Profile& profile, const std::vector<ActivationMetrics>& metrics,
-                 std::optional<Bytes> budget) {
+                 const HtmlReportOptions& page) {
+  const auto start = std::chrono::steady_clock::now();
   const std::filesystem::path folder = options.out;
-  std::error_code failed;
-  std::filesystem::create_directories(folder, failed);
-  if (failed) throw Error(Errc::io, options.out + ": cannot be made: " + failed.message());
   write_stats_files(folder, options.prefix, profile, metrics);
-  write_plot_files(folder, options.prefix, ProfilePlots{profile, metrics}, budget);
+  write_plot_files(folder, options.prefix, ProfilePlots{profile, metrics}, page.budget);
   const auto write = [&](const char* name, const auto& contents) {
     const std::string path = (folder / (options.prefix + name)).string();
     std::ofstream file(path, std::ios::binary);
     contents(file);
     if (!file.flush()) throw Error(Errc::io, path + ": could not be written");
   };
-  write("report.html", [&](std::ostream& out) { write_html_report(out, profile, metrics, {.budget = budget}); });
+  write("report.html", [&](std::ostream& out) { write_html_report(out, profile, metrics, page); });
   write("trace.json", [&](std::ostream& out) { write_trace(out, profile.graph); });
+  write_graph_file((folder / (options.prefix + "graph.json")).string(), profile.graph);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::string report = (folder / (options.prefix + "report.html")).string();
-  std::printf("\nWritten to %s; open %s in a browser, and trace.json in Perfetto\n", options.out.c_str(), report.c_str());
+  std::printf("\nWritten to %s in %.2f s; open %s in a browser, and trace.json in Perfetto\n", options.out.c_str(), seconds,
+              report.c_str());
 }
 
 int profile(int argc, char** argv) {
   Options options;
   if (!parse(argc, argv, options)) return examples::done;
+  examples::make_folder("--out", options.out);
+  examples::check_writable("--prefix", std::filesystem::path(options.out) / (options.prefix + "report.html"));
   if (options.threads > 0) torch::set_num_threads(static_cast<int>(options.threads));
   const auto config = options.config == "tiny" ? models::Config::tiny : models::Config::full;
   const models::Task task = models::make(options.model, config, options.batch, options.seed, options.size);
@@ -155,17 +165,15 @@ int profile(int argc, char** argv) {
   const std::vector<ActivationMetrics> metrics = activation_metrics(profile);
 
   const Simulation own = simulate(profile.graph, own_order(profile.graph));
-  std::printf("%s, %s, batch %lld: %zu nodes, %s, peak %s\n", task.name.c_str(), options.config.c_str(), static_cast<long long>(task.batch),
-              profile.graph.node_count(), format_time(profile.total_time()).c_str(), format_bytes(own.peak).c_str());
-  if (options.limit.bytes > Bytes{0})
-    std::printf("measured inside %s: at most %s held; out at %s/s, in at %s/s\n", format_bytes(options.limit.bytes).c_str(),
-                format_bytes(profile.peak).c_str(), format_bytes({static_cast<std::int64_t>(profile.bandwidth_out)}).c_str(),
-                format_bytes({static_cast<std::int64_t>(profile.bandwidth_in)}).c_str());
-  print_nodes(profile);
+  std::printf("%s, %s, batch %lld: the step's own peak is %s\n", task.name.c_str(), options.config.c_str(),
+              static_cast<long long>(task.batch), format_bytes(own.peak).c_str());
+  if (options.limit.bytes > Bytes{0}) std::printf("measured inside %s\n", format_bytes(options.limit.bytes).c_str());
+  print_stats(std::cout, profile);
   print_activations(profile, metrics);
 
   const Bytes budget = options.budget.relative ? options.budget.resolve(own.peak) : options.budget.bytes;
-  write_files(options, profile, metrics, budget > Bytes{0} ? std::optional{budget} : std::nullopt);
+  write_files(options, profile, metrics,
+              {.budget = budget > Bytes{0} ? std::optional{budget} : std::nullopt, .note = note_of(task, options, profile)});
   return examples::done;
 }
 

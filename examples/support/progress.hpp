@@ -23,14 +23,17 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void advance() {
-    ++done_;
+  void advance() { at(done_ + 1, total_); }
+  /// Where the work itself knows how much there is.
+  void at(std::int64_t now, std::int64_t total) {
+    done_ = now;
+    total_ = total;
     if (!terminal_) return;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
     if (seconds < 2) return;
     shown_ = true;
-    const auto done = static_cast<long long>(done_), total = static_cast<long long>(total_);
-    std::fprintf(stderr, "\r\033[K%s %lld/%lld, %.1f s", label_.c_str(), done, total, seconds);
+    std::fprintf(stderr, "\r\033[K%s %lld/%lld, %.1f s", label_.c_str(), static_cast<long long>(done_), static_cast<long long>(total_),
+                 seconds);
     std::fflush(stderr);
   }
 

@@ -92,6 +92,7 @@ inline std::vector<Microseconds> time_one(const Recording& recording, const Call
   std::map<std::string, std::size_t> first;  // signature -> the call that was run for it
   for (std::size_t i = 0; i < recording.calls.size(); ++i) {
     if (options.stop.stop_requested()) throw Error(Errc::cancelled, "profiling was cancelled; the model is as it was");
+    if (options.progress) options.progress(i, recording.calls.size());
     const Call& call = recording.calls[i];
     if (call.kind != CallKind::op) continue;
     const auto [it, added] = first.emplace(detail::op_signature(recording, call), i);

@@ -45,7 +45,7 @@ struct ProfileOptions {
   Bytes memory_limit{};                  ///< what the allocator may hold meanwhile; 0 for no limit
   std::filesystem::path spill_folder{};  ///< where storages are moved to; empty for the system's folder for temporary files
   std::stop_token stop{};                ///< asked before every node; stopping throws Errc::cancelled and leaves the model as it was
-  std::function<void(std::size_t done, std::size_t total)> progress{};  ///< after every node: how many have run, of all runs
+  std::function<void(std::size_t done, std::size_t total)> progress{};  ///< after every node: how many, of all; isolated ops count anew
 };
 
 /// A step can be profiled where make_runner(step, options), found beside its type, gives an object with graph(), run(around) and
