@@ -1,5 +1,6 @@
 # Asks a Catch2 executable for its tests and writes one ctest entry each: EXECUTABLE, LIST_OPTIONS (separated by |), RUN_OPTIONS
 # (likewise), LABEL, TIMEOUT, OUTPUT. Catch2's own module splits names at semicolons; a test's name is a sentence and may have one.
+# A test that says "no Chromium here" counts as skipped, and ctest lists it as such.
 
 string(REPLACE "|" ";" LIST_OPTIONS "${LIST_OPTIONS}")
 string(REPLACE "|" " " RUN_OPTIONS "${RUN_OPTIONS}")
@@ -17,6 +18,6 @@ while(names MATCHES "^([^\n]+)\n(.*)$")
   string(REGEX REPLACE "([][,\\\\])" "\\\\\\1" pattern "${name}")
   string(APPEND script
     "add_test([==[${name}]==] [==[${EXECUTABLE}]==] [==[${pattern}]==] ${RUN_OPTIONS})\n"
-    "set_tests_properties([==[${name}]==] PROPERTIES LABELS ${LABEL} TIMEOUT ${TIMEOUT})\n")
+    "set_tests_properties([==[${name}]==] PROPERTIES LABELS ${LABEL} TIMEOUT ${TIMEOUT} SKIP_REGULAR_EXPRESSION [==[no Chromium here]==])\n")
 endwhile()
 file(WRITE "${OUTPUT}" "${script}")

@@ -141,6 +141,38 @@ TEST_CASE("a report to a stream that fails is an error") {
         "input/output: the report could not be written: the stream has failed");
 }
 
+TEST_CASE("in a browser, everything that can be used or seen has a name and can be reached by the keyboard") {
+  const auto browser = reprise_test::find_browser();
+  if (!browser) {
+    WARN("no Chromium here: whether the report can be used without a mouse was not tested");
+    return;
+  }
+  const json seen = used(*browser, page_of(unmeasured_profile(testing::resnet_step({.blocks = 4}))), R"js(
+    const all = what => [...document.querySelectorAll(what)];
+    const name = e => e.getAttribute('aria-label') || document.getElementById(e.getAttribute('aria-labelledby'))?.textContent ||
+                      e.labels?.[0]?.textContent || e.querySelector('title')?.textContent || e.textContent;
+    seen.pictures = all('main svg').length;
+    seen.nameless = all('button, input, svg, [role=region], [role=group], section, nav').filter(e => !name(e).trim()).map(e => e.outerHTML.slice(0, 60));
+    seen.not_pictures = all('main svg').filter(e => e.getAttribute('role') !== 'img').length;
+    seen.out_of_reach = all('.plot, .scroll, button, input').filter(e => e.tabIndex < 0).map(e => e.outerHTML.slice(0, 60));
+    seen.headings = all('h1, h2').map(h => h.textContent);
+    seen.language = document.documentElement.lang;
+    const button = document.querySelector('#activations th button');
+    button.focus();
+    seen.focused = document.activeElement === button;
+    seen.live = document.getElementById('alive').getAttribute('aria-live');
+  )js");
+  CHECK(seen["faults"] == json::array());
+  CHECK(seen["pictures"] == 6);
+  CHECK(seen["nameless"] == json::array());
+  CHECK(seen["not_pictures"] == 0);
+  CHECK(seen["out_of_reach"] == json::array());
+  CHECK(seen["headings"] == json{"resnet-like-4", "Memory", "Runtime", "Activations", "Node table", "Activation table"});
+  CHECK(seen["language"] == "en");
+  CHECK(seen["focused"] == true);
+  CHECK(seen["live"] == "polite");
+}
+
 TEST_CASE("in a browser, tables sort and search and the curve names what is alive") {
   const auto browser = reprise_test::find_browser();
   if (!browser) {

@@ -182,8 +182,10 @@ class HtmlReport {
            "</header>\n<nav aria-label=\"Sections\"><ul><li><a href=\"#curve\">Memory</a></li><li><a href=\"#runtime\">Runtime</a></li>"
            "<li><a href=\"#activation-plots\">Activations</a></li><li><a href=\"#node-table\">Node table</a></li>"
            "<li><a href=\"#activation-table\">Activation table</a></li></ul></nav>\n<main id=\"main\">\n";
-    out += memory_section() + section("runtime", "Runtime", plot(plots_.node_runtime()));
-    out += section("activation-plots", "Activations", plot(plots_.activation_size()) + plot(plots_.inactive_time()));
+    out += memory_section() + section("runtime", "Runtime", plot(plots_.node_runtime(), "Runtime of every node"));
+    out += section(
+        "activation-plots", "Activations",
+        plot(plots_.activation_size(), "Size of every activation") + plot(plots_.inactive_time(), "Inactive time of every activation"));
     out += section("node-table", "Node table", nodes_.html()) + section("activation-table", "Activation table", activations_.html());
     out += "</main>\n<footer>Written by Reprise. Bytes and times are those of node_stats.csv and activation_stats.csv.</footer>\n";
     out += "<script type=\"application/json\" id=\"data\">" + data() + "</script>\n<script>" + std::string(report_script) + "</script>\n";
@@ -191,7 +193,10 @@ class HtmlReport {
   }
 
  private:
-  static std::string plot(const std::string& svg) { return "<div class=\"plot\">" + svg + "</div>\n"; }
+  // Focusable: on a narrow page a plot scrolls sideways, and must do so by the keyboard, too.
+  static std::string plot(const std::string& svg, const std::string& name) {
+    return "<div class=\"plot\" tabindex=\"0\" role=\"group\" aria-label=\"" + name + "\">" + svg + "</div>\n";
+  }
   static std::string section(const std::string& id, const std::string& heading, const std::string& content) {
     return "<section aria-labelledby=\"" + id + "\"><h2 id=\"" + id + "\">" + heading + "</h2>\n" + content + "</section>\n";
   }
@@ -222,7 +227,7 @@ class HtmlReport {
         "<div class=\"plot\" id=\"memory\" tabindex=\"0\" role=\"group\" aria-label=\"Memory over the step\" "
         "aria-describedby=\"curve-help\">" +
             plots_.live_memory(options_.budget) + "</div>\n<div id=\"alive\" role=\"status\" aria-live=\"polite\"></div>\n" +
-            plot(plots_.peak_breakdown()) + plot(plots_.node_memory()));
+            plot(plots_.peak_breakdown(), "What stands at the peak") + plot(plots_.node_memory(), "Memory while each node runs"));
   }
 
   [[nodiscard]] std::string data() const {

@@ -36,6 +36,7 @@ dl.facts dd small{display:block;font-size:13px;font-weight:400;color:var(--muted
 #alive ul{columns:2;column-gap:40px;margin:6px 0 0;padding:0;list-style:none}
 #alive li{display:flex;justify-content:space-between;gap:10px;break-inside:avoid}
 #alive li span:first-child{overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
+#alive li span:last-child{white-space:nowrap}
 .dot{display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:6px}
 .tools{display:flex;flex-wrap:wrap;gap:8px 14px;align-items:center;margin:8px 0}
 input[type=search]{font:inherit;color:inherit;background:var(--paper);border:1px solid var(--line);border-radius:6px;padding:5px 10px}
