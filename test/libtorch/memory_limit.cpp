@@ -127,6 +127,34 @@ TEST_CASE("a step is captured inside a quarter of what eager takes, with the sam
   CHECK(captured.recording().peak - captured.recording().base == eager_above);  // E is known without having had the memory
 }
 
+TEST_CASE("a step whose eager peak is four times the limit, base and all, is captured and profiled inside it") {
+  const auto x = torch::randn({2048, 32});
+  std::vector<Tensor> gradients;
+  Bytes eager_peak{};
+  {
+    auto eager = deep();
+    torch::manual_seed(9);
+    cpu_memory().reset_peak();
+    eager->forward(x).backward();
+    eager_peak = cpu_memory().peak();
+    for (const Tensor& p : eager->parameters()) gradients.push_back(p.grad());
+  }
+  auto ours = deep();
+  const Bytes limit{eager_peak.count / 4};
+  torch::manual_seed(9);
+  cpu_memory().reset_peak();
+  auto captured = capture(
+      ours, [&](const Tensor& in) { return ours->forward(in); }, CaptureOptions{.memory_limit = limit}, x);
+  CHECK(cpu_memory().peak() <= limit);
+  for (std::size_t i = 0; i < gradients.size(); ++i) CHECK(same_bits(ours->parameters()[i].grad(), gradients[i]));
+
+  ours->zero_grad();
+  const Profile profile = Profiler<SteadyTimer, AllocatorProbe>{}.run(captured, {.memory_limit = limit});
+  CHECK(profile.peak <= limit);
+  CHECK(profile.bandwidth_out > 0);
+  CHECK(profile.bandwidth_in > 0);
+}
+
 TEST_CASE("capturing inside a limit records the same graph as without") {
   auto a = deep(), b = deep();
   const auto x = torch::randn({2048, 32});
