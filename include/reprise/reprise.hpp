@@ -4,6 +4,7 @@
 #include <reprise/concepts.hpp>
 #include <reprise/error.hpp>
 #include <reprise/ids.hpp>
+#include <reprise/log.hpp>
 #include <reprise/units.hpp>
 #include <reprise/version.hpp>
 

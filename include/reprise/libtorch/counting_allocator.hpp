@@ -10,16 +10,19 @@
 // Every block carries a header in front of it, in the 64 bytes that keep the alignment LibTorch asks for:
 //
 //   ┌──────────────── 64 B ───────────────┬───────────── bytes as requested ─────────────┐
-//   │ bytes, serial                       │ what the tensor sees, 64-byte aligned        │
+//   │ bytes, serial, keeper               │ what the tensor sees, 64-byte aligned        │
 //   └─────────────────────────────────────┴──────────────────────────────────────────────┘
 //                                         ▲ data pointer = context of the DataPtr (so raw_allocate works)
 //
-// The serial tells which blocks are older than a given moment. What did not come through here (from_blob, mmap) is not counted.
+// The serial tells which blocks are older than a given moment; a keeper is asked before its block is freed. What did not come
+// through here (from_blob, mmap) is not counted.
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
+#include <utility>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -49,6 +52,7 @@ class MemoryCounter {
   void reset_peak() {
     peak_.store(live().count, std::memory_order_relaxed);
     existing_peak_.store(existing().count, std::memory_order_relaxed);
+    reserved_peak_.store(reserved().count, std::memory_order_relaxed);
   }
 
   /// A window is one op: what existed at most while it ran shows its workspace. Opening one does not touch peak().
@@ -58,18 +62,31 @@ class MemoryCounter {
   /// Numbers blocks in the order in which they were allocated.
   [[nodiscard]] std::uint64_t serial() const { return serial_.load(std::memory_order_relaxed); }
 
+  /// What is held: arenas as a whole (see arena.hpp), and everything outside of them.
+  [[nodiscard]] Bytes reserved() const { return {live_.load(std::memory_order_relaxed) + spare_.load(std::memory_order_relaxed)}; }
+  [[nodiscard]] Bytes reserved_peak() const { return {reserved_peak_.load(std::memory_order_relaxed)}; }
+  /// So many bytes of an arena are held beyond those that live in it.
+  void add_spare(std::int64_t bytes) {
+    spare_.fetch_add(bytes, std::memory_order_relaxed);
+    raise(reserved_peak_, reserved().count);
+  }
+
   std::uint64_t add(std::int64_t bytes) {
     const std::int64_t now = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     const std::int64_t exists = now + out_.load(std::memory_order_relaxed);
     raise(peak_, now);
     raise(existing_peak_, exists);
     raise(window_, exists);
+    raise(reserved_peak_, now + spare_.load(std::memory_order_relaxed));
     return serial_.fetch_add(1, std::memory_order_relaxed) + 1;
   }
   void remove(std::int64_t bytes) { live_.fetch_sub(bytes, std::memory_order_relaxed); }
 
   /// So many bytes are moved out (negative: are back, or have died out there).
   void move_out(std::int64_t bytes) { out_.fetch_add(bytes, std::memory_order_relaxed); }
+
+  /// What existed only to make something again did not exist for the step: the peak is what it was.
+  void forget_existing_peak_since(Bytes before) { existing_peak_.store(before.count, std::memory_order_relaxed); }
 
  private:
   static void raise(std::atomic<std::int64_t>& most, std::int64_t now) {
@@ -78,7 +95,7 @@ class MemoryCounter {
     }
   }
 
-  std::atomic<std::int64_t> live_{0}, out_{0}, peak_{0}, existing_peak_{0}, window_{0};
+  std::atomic<std::int64_t> live_{0}, out_{0}, peak_{0}, existing_peak_{0}, window_{0}, spare_{0}, reserved_peak_{0};
   std::atomic<std::uint64_t> serial_{0};
 };
 
@@ -94,6 +111,15 @@ struct MemoryGate {
   virtual void before_allocation(Bytes bytes) = 0;
   /// What it has spent on that so far: not part of the op that asked.
   [[nodiscard]] virtual Microseconds time_spent() const = 0;
+  /// Memory that nobody keeps was given back on this thread.
+  virtual void after_release(Bytes /*bytes*/, std::uint64_t /*serial*/) {}
+};
+
+/// Asked before a block is freed, on whichever thread does it: the last tensor over it has died.
+struct BlockKeeper {
+  virtual ~BlockKeeper() = default;
+  /// True where the keeper takes the block over; it then belongs to the keeper, and nobody is asked again.
+  virtual bool keep(void* data, std::uint32_t tag) = 0;
 };
 
 /// The gate of this thread; none unless a limit is in force.
@@ -102,15 +128,37 @@ REPRISE_ONE_PER_PROCESS inline MemoryGate*& memory_gate() {
   return gate;
 }
 
+/// Where blocks come from, if not from the system: an arena with planned addresses, or somebody who only takes notes.
+struct BlockSource {
+  virtual ~BlockSource() = default;
+  /// Room for the header and `bytes` behind it, 64-byte aligned, with the number that give_back() gets; nullptr: from the system.
+  virtual std::byte* take(std::size_t bytes, std::uint32_t& number) = 0;
+  /// The block is dead. May be called on any thread.
+  virtual void give_back(std::uint32_t number) = 0;
+};
+
+/// Asked by this thread's allocations; none unless a program is running.
+REPRISE_ONE_PER_PROCESS inline BlockSource*& block_source() {
+  thread_local BlockSource* source = nullptr;
+  return source;
+}
+
 class CountingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::DeviceType::CPU)};
     if (MemoryGate* gate = memory_gate()) gate->before_allocation({static_cast<std::int64_t>(bytes)});
-    auto* base = static_cast<std::byte*>(c10::alloc_cpu(bytes + header_bytes));
+    BlockSource* source = block_source();
+    std::uint32_t number = 0;
+    auto* base = source != nullptr ? source->take(bytes, number) : nullptr;
+    if (base == nullptr) {
+      source = nullptr;
+      base = static_cast<std::byte*>(c10::alloc_cpu(bytes + header_bytes));
+    }
     std::byte* data = base + header_bytes;
+    if (source != nullptr) cpu_memory().add_spare(-static_cast<std::int64_t>(bytes));
     const std::uint64_t serial = cpu_memory().add(static_cast<std::int64_t>(bytes));
-    new (base) BlockHeader{static_cast<std::int64_t>(bytes), serial};
+    new (base) BlockHeader{static_cast<std::int64_t>(bytes), serial, nullptr, 0, number, source};
     c10::profiledCPUMemoryReporter().New(data, bytes);
     return {data, data, &release, c10::Device(c10::DeviceType::CPU)};
   }
@@ -121,26 +169,64 @@ class CountingAllocator final : public c10::Allocator {
 
   /// Whether this allocator made the block: only such blocks are ever emptied or moved.
   [[nodiscard]] static bool owns(const c10::DataPtr& data) { return data.get_deleter() == &release && data.get() != nullptr; }
+  /// Whether the block lies in an arena, whose next run writes over it.
+  [[nodiscard]] static bool in_arena(const c10::DataPtr& data) { return owns(data) && header_of(data.get())->source != nullptr; }
   /// Bytes as requested; 0 for what another allocator made.
   [[nodiscard]] static Bytes bytes_of(const c10::DataPtr& data) { return owns(data) ? Bytes{header_of(data.get())->bytes} : Bytes{0}; }
   [[nodiscard]] static std::uint64_t serial_of(const c10::DataPtr& data) { return owns(data) ? header_of(data.get())->serial : 0; }
+
+  /// From now on `keeper` is asked before this block is freed; nobody where it is null. Only for blocks that this allocator made.
+  static void set_keeper(const c10::DataPtr& data, BlockKeeper* keeper, std::uint32_t tag = 0) {
+    const std::lock_guard lock(keepers());
+    header_of(data.get())->keeper = keeper;
+    header_of(data.get())->tag = tag;
+  }
+  /// A block that was kept, as something that frees it.
+  [[nodiscard]] static c10::DataPtr take_over(void* data) { return {data, data, &release, c10::Device(c10::DeviceType::CPU)}; }
+  /// Held while a keeper is asked, and by whoever ends one.
+  REPRISE_ONE_PER_PROCESS static std::recursive_mutex& keepers() {
+    static auto& guard = *new std::recursive_mutex;
+    return guard;
+  }
+
+  /// What stands in front of each block.
+  static constexpr std::size_t header_bytes = c10::gAlignment;
 
  private:
   struct BlockHeader {
     std::int64_t bytes;
     std::uint64_t serial;
+    BlockKeeper* keeper = nullptr;
+    std::uint32_t tag = 0;
+    std::uint32_t number = 0;       // of `source`
+    BlockSource* source = nullptr;  // where it lies in an arena
   };
-  static constexpr std::size_t header_bytes = c10::gAlignment;
   static_assert(sizeof(BlockHeader) <= header_bytes);
 
   static BlockHeader* header_of(void* data) { return reinterpret_cast<BlockHeader*>(static_cast<std::byte*>(data) - header_bytes); }
 
+  static bool kept(BlockHeader* header, void* data) {
+    if (header->keeper == nullptr) return false;  // most blocks, without taking the lock; only their own step's thread sets one
+    const std::lock_guard lock(keepers());
+    BlockKeeper* keeper = std::exchange(header->keeper, nullptr);
+    return keeper != nullptr && keeper->keep(data, header->tag);
+  }
+
   REPRISE_ONE_PER_PROCESS static void release(void* data) {
     if (data == nullptr) return;
     BlockHeader* header = header_of(data);
-    cpu_memory().remove(header->bytes);
+    if (kept(header, data)) return;
+    const Bytes bytes{header->bytes};
+    const std::uint64_t serial = header->serial;
+    cpu_memory().remove(bytes.count);
     c10::profiledCPUMemoryReporter().Delete(data);
-    c10::free_cpu(header);
+    if (BlockSource* source = header->source) {
+      cpu_memory().add_spare(bytes.count);
+      source->give_back(header->number);
+    } else {
+      c10::free_cpu(header);
+    }
+    if (MemoryGate* gate = memory_gate()) gate->after_release(bytes, serial);
   }
 };
 

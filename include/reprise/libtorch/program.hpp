@@ -23,10 +23,13 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <reprise/error.hpp>
+#include <reprise/libtorch/arena.hpp>
 #include <reprise/libtorch/capture.hpp>
 #include <reprise/libtorch/counting_allocator.hpp>
 #include <reprise/libtorch/generator_state.hpp>
 #include <reprise/plan/simulate.hpp>
+#include <reprise/rewrite/lint.hpp>
+#include <reprise/rewrite/rewriting.hpp>
 
 namespace reprise {
 
@@ -58,26 +61,39 @@ struct NullObserver {
 class LibTorchProgram {
  public:
   /// Throws Errc::bad_schedule where the schedule breaks a rule. The captured step must outlive the program.
-  LibTorchProgram(CapturedStep& step, std::span<const NodeId> schedule) : step_(&step), schedule_(schedule.begin(), schedule.end()) {
-    const Simulation cost = simulate(step.graph(), schedule_);
-    if (!cost.valid) throw Error(Errc::bad_schedule, cost.violation->message);
-    peak_ = cost.peak;
-    const Resolution resolution = resolve(step.graph(), schedule_);
-    slots_.resize(resolution.values.size());
-    bind_ = first_instances(resolution);
+  LibTorchProgram(CapturedStep& step, std::span<const NodeId> schedule) : LibTorchProgram(step, checked(step.graph(), schedule)) {}
+
+  /// Of a rewriting that lint() has let through: what LibTorchBackend calls.
+  LibTorchProgram(CapturedStep& step, const Rewriting& rewriting) : step_(&step), schedule_(schedule_of(rewriting)), peak_(rewriting.peak) {
+    slots_.resize(rewriting.slots.size());
+    bind_.assign(step.graph().value_count(), no_index);
+    for (SlotId s : rewriting.at_start) bind_[rewriting.slots[s.index].value.index] = s.index;
     make_scalars();
-    make_instructions(resolution);
-    place_frees(resolution);
-    result_slots_ = resolution.step_outputs;
+    for (const ProgramStep& program_step : rewriting.steps) add_instruction(rewriting, program_step);
+    for (SlotId s : rewriting.outputs) result_slots_.push_back(s.index);
     protect_before_guards();
   }
 
   /// Peak above the persistent values: add it to what the allocator holds at the start to get the predicted peak.
   [[nodiscard]] Bytes peak_above_base() const { return peak_ - step_->graph().persistent_bytes(); }
   [[nodiscard]] const Schedule& schedule() const { return schedule_; }
+  [[nodiscard]] const CapturedStep& step() const { return *step_; }
 
-  template <class Observer = NullObserver>
-  RunOutcome run(const Bindings& bindings, Observer&& observer = {}) {
+  /// What a run changes in place of what it is given: buffers, gradients that are there already, inputs.
+  [[nodiscard]] std::vector<at::Tensor> written(const Bindings& bindings) {
+    const SlotsCleared cleared{slots_};
+    RunOutcome outcome;
+    std::vector<at::Tensor> tensors;
+    if (!bind(bindings, outcome)) return tensors;
+    for (const Instruction& instruction : instructions_)
+      for (ValueId v : instruction.call->updates)
+        if (bind_[v.index] != no_index && slots_[bind_[v.index]].defined()) tensors.push_back(slots_[bind_[v.index]]);
+    return tensors;
+  }
+
+  /// `memory`: where blocks come from, an ArenaMemory that was started with this program's layout or AllocatorMemory.
+  template <class Observer = NullObserver, class Memory = AllocatorMemory>
+  RunOutcome run(const Bindings& bindings, Observer&& observer = {}, Memory&& memory = {}) {
     const c10::impl::ExcludeDispatchKeyGuard below_autograd(DispatchHook::above());
     const SlotsCleared cleared{slots_};
     RunOutcome outcome;
@@ -89,7 +105,11 @@ class LibTorchProgram {
       observer.before(i, schedule_[i], [&] { return arguments_of(instruction); });
       cpu_memory().open_window();
       const Bytes before = cpu_memory().existing();
-      if (!execute(instruction, stack, outcome)) {
+      const bool as_known = [&] {
+        const InMemory<Memory> scope(memory, i);
+        return execute(instruction, stack, outcome);
+      }();
+      if (!as_known) {
         restore(saved);
         return outcome;
       }
@@ -99,6 +119,7 @@ class LibTorchProgram {
       for (std::uint32_t slot : instruction.frees) slots_[slot].reset();
     }
     hand_over(outcome);
+    memory.hand_over(outcome.gradients);
     return outcome;
   }
 
@@ -131,6 +152,15 @@ class LibTorchProgram {
     std::vector<std::vector<std::byte>> bytes{};
     std::optional<GeneratorState> generator{};
   };
+  /// One op's allocations; also where it throws.
+  template <class Memory>
+  struct InMemory {
+    Memory& memory;
+    InMemory(Memory& where, std::size_t step) : memory(where) { memory.begin(step); }
+    ~InMemory() { memory.end(); }
+    InMemory(const InMemory&) = delete;
+    InMemory& operator=(const InMemory&) = delete;
+  };
   struct SlotsCleared {
     std::vector<at::Tensor>& slots;
     ~SlotsCleared() {
@@ -153,12 +183,10 @@ class LibTorchProgram {
 
   // ── making it ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  // The slot of each persistent value, by value; no_index for the others.
-  std::vector<std::uint32_t> first_instances(const Resolution& resolution) const {
-    std::vector<std::uint32_t> slot_of(step_->graph().value_count(), no_index);
-    for (std::size_t i = 0; i < resolution.values.size(); ++i)
-      if (resolution.values[i].made_by == no_index) slot_of[resolution.values[i].value.index] = static_cast<std::uint32_t>(i);
-    return slot_of;
+  static Rewriting checked(const StepGraph& graph, std::span<const NodeId> schedule) {
+    Rewriting rewriting = rewrite(graph, schedule);
+    lint(graph, rewriting);
+    return rewriting;
   }
 
   void make_scalars() {
@@ -172,29 +200,21 @@ class LibTorchProgram {
     }
   }
 
-  void make_instructions(const Resolution& resolution) {
-    std::vector<std::uint32_t> runs(step_->graph().node_count(), 0);
-    std::vector<std::uint32_t> total(step_->graph().node_count(), 0);
-    for (NodeId n : schedule_) ++total[n.index];
-    for (std::size_t i = 0; i < schedule_.size(); ++i) {
-      const NodeId n = schedule_[i];
-      Instruction instruction;
-      instruction.node = n;
-      instruction.call = &recording().calls[n.index];
-      instruction.again = runs[n.index]++ > 0;
-      const bool random = instruction.call->kind == CallKind::op && instruction.call->facts->random;
-      instruction.draws_again = random && instruction.again;
-      instruction.saves_generator = random && !instruction.again && total[n.index] > 1;
-      for (const ArgumentSlot& read : instruction.call->reads)
-        if (read.value.valid() && !is_statistic(instruction, read))
-          instruction.fills.push_back({read.arg, read.element, slot_read(resolution, i, n, read.value)});
-      add_stores(resolution, i, instruction);
-      for (std::uint32_t instance : resolution.outputs[i])
-        if (instance != no_index && resolution.storages[resolution.values[instance].storage].made_by == i &&
-            step_->graph().value(resolution.values[instance].value).owns())
-          instruction.made += step_->graph().value(resolution.values[instance].value).bytes;
-      instructions_.push_back(std::move(instruction));
-    }
+  void add_instruction(const Rewriting& rewriting, const ProgramStep& step) {
+    Instruction instruction;
+    instruction.node = step.node;
+    instruction.call = &recording().calls[step.node.index];
+    instruction.again = step.clone > 0;
+    const bool random = instruction.call->kind == CallKind::op && instruction.call->facts->random;
+    instruction.draws_again = random && step.effects == Effects::leave_out;
+    instruction.saves_generator = random && step.effects == Effects::note_and_perform;
+    for (const ArgumentSlot& read : instruction.call->reads)
+      if (read.value.valid() && !is_statistic(instruction, read))
+        instruction.fills.push_back({read.arg, read.element, slot_read(step, read.value)});
+    add_stores(step, instruction);
+    for (AllocationId a : step.allocates) instruction.made += rewriting.allocations[a.index].bytes;
+    for (SlotId s : step.drops) instruction.frees.push_back(s.index);
+    instructions_.push_back(std::move(instruction));
   }
 
   // A recomputed batch norm must not move the statistics again: it runs without them.
@@ -205,35 +225,23 @@ class LibTorchProgram {
     return std::ranges::find(facts.statistics, std::size_t{read.arg}) != facts.statistics.end();
   }
 
-  std::uint32_t slot_read(const Resolution& resolution, std::size_t occurrence, NodeId n, ValueId v) const {
+  std::uint32_t slot_read(const ProgramStep& step, ValueId v) const {
     if (bind_[v.index] != no_index) return bind_[v.index];
-    const auto inputs = step_->graph().inputs(n);
+    const auto inputs = step_->graph().inputs(step.node);
     for (std::size_t k = 0; k < inputs.size(); ++k)
-      if (inputs[k] == v) return resolution.inputs[occurrence][k];
+      if (inputs[k] == v) return step.reads[k].index;
     throw Error(Errc::bad_graph,
-                "node " + std::to_string(n.index) + " reads value " + std::to_string(v.index) + ", which is not among its inputs");
+                "node " + std::to_string(step.node.index) + " reads value " + std::to_string(v.index) + ", which is not among its inputs");
   }
 
-  void add_stores(const Resolution& resolution, std::size_t occurrence, Instruction& instruction) const {
+  void add_stores(const ProgramStep& step, Instruction& instruction) const {
     const auto& results = instruction.call->results;
     for (std::size_t k = 0; k < results.size(); ++k) {
-      Store store{results[k].from, results[k].index, results[k].element, resolution.outputs[occurrence][k], no_index};
+      Store store{results[k].from, results[k].index, results[k].element, step.writes[k].index, no_index};
       if (store.from == ResultSlot::From::argument)
         for (const Fill& fill : instruction.fills)
           if (fill.arg == store.index && fill.element == store.element) store.source = fill.slot;
       instruction.stores.push_back(store);
-    }
-  }
-
-  void place_frees(const Resolution& resolution) {
-    for (std::size_t i = 0; i < resolution.values.size(); ++i) {
-      const StorageInstance& storage = resolution.storages[resolution.values[i].storage];
-      const std::uint32_t made_by = resolution.values[i].made_by;
-      if (storage.last >= schedule_.size()) continue;
-      if (storage.persistent) {  // a view of something persistent holds no bytes: it goes with its maker's last use, at the end
-        continue;
-      }
-      if (made_by != no_index || storage.made_by == no_index) instructions_[storage.last].frees.push_back(static_cast<std::uint32_t>(i));
     }
   }
 

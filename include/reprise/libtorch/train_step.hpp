@@ -23,11 +23,11 @@
 // The budget bounds what the allocator holds in the process. When the base changes (Adam's state appears after the first step), the
 // plan is made again for what is left.
 
+#include <chrono>
+#include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
-#include <iostream>
 #include <list>
 #include <memory>
 #include <optional>
@@ -37,70 +37,46 @@
 #include <vector>
 
 #include <reprise/graph/diff.hpp>
+#include <reprise/libtorch/arena.hpp>
 #include <reprise/libtorch/budget.hpp>
 #include <reprise/libtorch/capture.hpp>
+#include <reprise/libtorch/libtorch_backend.hpp>
 #include <reprise/libtorch/program.hpp>
 #include <reprise/libtorch/signature.hpp>
+#include <reprise/libtorch/step_check.hpp>
+#include <reprise/libtorch/step_options.hpp>
+#include <reprise/log.hpp>
 #include <reprise/plan/plan_file.hpp>
 #include <reprise/plan/strategies.hpp>
 
 namespace reprise {
 
-/// How often each way was taken.
-struct StepCounters {
-  std::int64_t captures = 0;
-  std::int64_t replays = 0;
-  std::int64_t eager_runs = 0;
-  std::int64_t guard_failures = 0;     ///< replays that were given up because a host value or shape differed; each was captured anew
-  std::int64_t workspace_changes = 0;  ///< nodes that took another workspace than predicted; the prediction follows
-  std::int64_t plans = 0;              ///< schedules that were made
-  std::int64_t rechecks = 0;           ///< steps that ran under the recorder and were the same as the graph
-  std::int64_t fallbacks = 0;          ///< steps inside the budget only by moving storages out: no plan was found for them
+/// Times each node while a program runs.
+struct TimingObserver {
+  std::vector<Microseconds>& time;
+  std::chrono::steady_clock::time_point start{};
+
+  template <class Tensors>
+  void before(std::size_t /*occurrence*/, NodeId /*node*/, const Tensors& /*tensors*/) {
+    start = std::chrono::steady_clock::now();
+  }
+  template <class Tensors>
+  void after(std::size_t /*occurrence*/, NodeId node, const Tensors& /*tensors*/) {
+    time[node.index] = {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count()};
+  }
 };
 
-/// What the last call took.
-struct StepMeasurement {
-  Bytes base{};                     ///< what the allocator held when the step began
-  Bytes peak{};                     ///< what it held at most
-  Bytes predicted_peak{};           ///< what the graph says; of a captured or eager step: its own peak
-  Bytes eager_peak{};               ///< what the step would take without a budget; 0 where that is not known
-  Bytes floor{};                    ///< what no schedule can go below
-  Bytes budget{};                   ///< 0 for none
-  Bytes moved{};                    ///< moved out to stay inside it
-  std::size_t recomputed = 0;       ///< ops that ran again
-  double extra_time_predicted = 0;  ///< as a share of the step's own time
-  double plan_seconds = 0;          ///< spent on planning in this call
-  bool replayed = false;
-};
-
-/// What happens where no plan fits the budget, or a step cannot be captured.
-enum class OnFallback : std::uint8_t {
-  notice,  ///< the step runs inside the budget by moving storages out, and is told of once
-  error,   ///< Errc::budget_unreachable or capture_failed
-};
-
-struct TrainStepOptions {
-  std::string name = "step";
-  Budget budget{};
-  std::string strategy = "anneal";  ///< one of strategy_names
-  PlanRequest planning{};           ///< seed, effort, seconds, keep_order…; its budget is set here
-  OnFallback on_fallback = OnFallback::notice;
-  /// Calls 2, 3, 4, 8, 16, … and then every 100th run under the recorder, their own result used, and are compared with the graph: that is
-  /// how host state in the loss function is found out. Between these a replay trusts it.
-  bool recheck = true;
-  Bytes limit_until_known{};             ///< of a share: what the first step may hold, before the share is known; 0 for no limit
-  std::filesystem::path spill_folder{};  ///< where storages are moved to; empty for the system's folder for temporary files
-  std::size_t max_plans = 16;            ///< signatures that are kept; the one used longest ago goes first
-  /// Told once why a step runs eagerly or was captured anew. By default written to stderr where REPRISE_LOG is set.
-  std::function<void(const std::string&)> on_notice{};
-};
-
-template <class LossFn>
+/// `Memory`: ArenaMemory, or AllocatorMemory.
+template <class LossFn, StepMemory Memory = ArenaMemory>
 class TrainStep {
  public:
   /// `model`: a torch::nn module holder, a pointer to a module, or a list of parameters.
   template <class Model>
-  TrainStep(Model model, LossFn loss_fn, TrainStepOptions options = {}) : loss_fn_(std::move(loss_fn)), options_(std::move(options)) {
+  TrainStep(Model model, LossFn loss_fn, TrainStepOptions options = {}, Memory memory = {})
+      : loss_fn_(std::move(loss_fn)),
+        options_(std::move(options)),
+        log_(options_.name, options_.log_level, options_.on_log),
+        memory_(std::move(memory)) {
     list_tensors_ = [model] { return tensors_of(model); };
     if constexpr (ModuleLike<Model>) list_training_ = training_flags(model);
     if (!memory_is_counted())
@@ -119,6 +95,9 @@ class TrainStep {
     const StepArguments flat = arguments_of(arguments...);
     return as<Result>(step(flat, [&] { return results_of(loss_fn_(arguments...)); }));
   }
+
+  /// Gives the arena back until the next step needs it.
+  void release() { memory_.release(); }
 
   [[nodiscard]] const StepCounters& counters() const { return counters_; }
   [[nodiscard]] const StepMeasurement& last() const { return last_; }
@@ -147,18 +126,29 @@ class TrainStep {
  private:
   /// Guards that keep failing mean that the step is not the same from call to call: it is then left to eager.
   static constexpr int patience = 3;
+  static constexpr int most_refinements = 2;
+  /// As a share of the step's time: what fresh pages cost eager.
+  static constexpr double worth_of_arena = 0.05;
 
   /// What is known of one signature.
   struct Known {
     std::string signature{};
     std::unique_ptr<CapturedStep> captured{};
     std::unique_ptr<LibTorchProgram> program{};
+    AllocationTrace trace{};
+    std::unique_ptr<ArenaLayout> layout{};  ///< none where the program runs without an arena
     Plan plan{};
     Bytes room{};  ///< above the base: what the program was planned for
     bool unplannable = false;
     std::string refusal{};  ///< why it is not run from its graph
     int failures = 0;       ///< guards that failed one after the other
     std::int64_t calls = 0;
+    bool stale = false;                    ///< planned with times that have turned out wrong
+    std::int64_t last_equal = 1;           ///< the last call that was seen to be the captured step
+    std::int64_t verifiable = 0;           ///< calls that could have been replayed
+    int replays = 0;                       ///< of this plan
+    int refinements = 0;                   ///< of its times
+    std::vector<Microseconds> measured{};  ///< by node, of a replay; empty where none is due
   };
   using Run = std::function<std::vector<at::Tensor>()>;
 
@@ -184,6 +174,8 @@ class TrainStep {
   }
 
   std::vector<at::Tensor> step(const StepArguments& arguments, const Run& run) {
+    const auto start = std::chrono::steady_clock::now();
+    memory_.settle();
     const ModelTensors model = list_tensors_();
     Known& known = known_for(signature_of(model, list_training_ ? list_training_() : std::string{}, arguments));
     current_ = &known;
@@ -191,7 +183,10 @@ class TrainStep {
     cpu_memory().reset_peak();
     std::vector<at::Tensor> results = run_somehow(known, model, arguments, run);
     last_.peak = cpu_memory().peak() - excluded_;
+    last_.reserved_peak = cpu_memory().reserved_peak() - excluded_;
     if (!last_.replayed) last_.predicted_peak = last_.peak;
+    last_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (options_.on_step) options_.on_step(last_);
     return results;
   }
 
@@ -200,6 +195,7 @@ class TrainStep {
     if (!known.captured) return capture_anew(known, model, arguments, run);
     if (options_.recheck && is_due(++known.calls)) return check_again(known, model, arguments, run);
     if (!fits(known)) return run_without_graph(model, arguments, run);
+    if (options_.verify > 0 && ++known.verifiable % options_.verify == 0) return verify(known, model, arguments, run);
     std::vector<at::Tensor> results;
     return replay(known, model, arguments, results) ? results : capture_anew(known, model, arguments, run);
   }
@@ -209,6 +205,7 @@ class TrainStep {
   // What cannot be captured or planned runs as it is; under a budget, inside it by moving out what the running op does not read.
   std::vector<at::Tensor> run_without_graph(const ModelTensors& model, const StepArguments& arguments, const Run& run) {
     ++counters_.eager_runs;
+    make_room();
     if (options_.budget.given()) {
       ++counters_.fallbacks;
       CapturedStep step = capture_step(model, arguments, run, capture_options());
@@ -229,7 +226,9 @@ class TrainStep {
   }
 
   std::vector<at::Tensor> check_again(Known& known, const ModelTensors& model, const StepArguments& arguments, const Run& run) {
-    CapturedStep step = capture_step(model, arguments, run, capture_options());
+    make_room();
+    TraceHooks hooks;
+    CapturedStep step = capture_step(model, arguments, run, capture_options(&hooks));
     last_.moved = step.transfers().bytes_out;
     std::vector<at::Tensor> results = step.take_results();
     std::string why = step.refusal();
@@ -237,16 +236,83 @@ class TrainStep {
       const auto difference = diff(known.captured->graph(), step.graph());
       if (!difference) {
         ++counters_.rechecks;
+        known.last_equal = known.calls + 1;
         return results;
       }
-      if (is_guard(step.recording(), difference->node)) return take_over(known, std::move(step), std::move(results));
+      if (is_guard(step.recording(), difference->node)) {
+        known.trace = std::move(hooks.trace);
+        return take_over(known, std::move(step), std::move(results));
+      }
       why = difference->message;
     }
-    known.refusal = "call " + std::to_string(known.calls + 1) + " is not the step that was captured: " + why;
+    known.refusal = "call " + std::to_string(known.calls + 1) + " is not the step that was captured (last found equal: call " +
+                    std::to_string(known.last_equal) + "): " + why;
     notice("from now on this step runs without its graph: " + known.refusal);
-    known.program.reset();
+    forget_program(known);
     known.captured.reset();
     return results;
+  }
+
+  static void forget_program(Known& known) {
+    known.program.reset();
+    known.layout.reset();
+  }
+
+  // The replay first, then everything that it changed is put back and the user's own code runs, under the recorder.
+  std::vector<at::Tensor> verify(Known& known, const ModelTensors& model, const StepArguments& arguments, const Run& run) {
+    const std::vector<NamedTensor> leaves = detail::leaves_of(model, arguments);
+    const Bindings bindings{model.parameters, model.buffers, arguments.tensors, leaves};
+    const std::vector<at::Tensor> written = known.program->written(bindings);
+    const StepSnapshot before(written);
+    NodeHashes replayed;
+    RunOutcome ours;
+    if (known.layout) {
+      memory_.start(*known.layout);
+      ours = known.program->run(bindings, HashObserver{replayed}, memory_);
+    } else {
+      ours = known.program->run(bindings, HashObserver{replayed});
+    }
+    const StepSnapshot after(written);
+    before.restore();
+    HashHooks hooks;
+    hooks.known = &known.captured->recording();
+    CapturedStep eager = capture_step(model, arguments, run, capture_options(&hooks));
+    std::vector<at::Tensor> results = eager.take_results();
+    if (!ours.completed) return results;  // a guard: the next call finds it out, and captures anew
+    ++counters_.verified;
+    std::string difference = describe_difference(known, first_difference(replayed, hooks.hashes));
+    if (difference.empty()) difference = compare_handed_over(known, ours, results, leaves);
+    if (difference.empty() && !after.holds_now()) difference = "a buffer, an input or the generator was changed otherwise";
+    if (!difference.empty()) refuse_after_difference(known, difference);
+    return results;
+  }
+
+  [[nodiscard]] static std::string describe_difference(const Known& known, std::optional<NodeId> n) {
+    if (!n) return {};
+    return "node " + std::to_string(n->index) + " (" + known.captured->graph().node(*n).name + ") made other bits than eager";
+  }
+
+  [[nodiscard]] static std::string compare_handed_over(const Known& known, const RunOutcome& ours, const std::vector<at::Tensor>& results,
+                                                       const std::vector<NamedTensor>& leaves) {
+    for (std::size_t i = 0; i < std::min(results.size(), ours.results.size()); ++i)
+      if (!detail::same_bits(results[i], ours.results[i])) return "result " + std::to_string(i) + " is not eager's";
+    const auto& gradient_of = known.captured->gradient_of();
+    for (std::size_t i = 0; i < gradient_of.size(); ++i)
+      if (!detail::same_bits(leaves[gradient_of[i]].tensor.grad(), ours.gradients[i]))
+        return "the gradient of " + leaves[gradient_of[i]].name + " is not eager's";
+    return {};
+  }
+
+  void refuse_after_difference(Known& known, const std::string& difference) {
+    ++counters_.differences;
+    known.refusal = "a replay was not equal to eager: " + difference;
+    notice("from now on this step runs without its graph: " + known.refusal);
+    if (options_.on_fallback == OnFallback::error) throw Error(Errc::capture_failed, known.refusal);
+  }
+
+  // What runs beside the arena must not share the budget with it.
+  void make_room() {
+    if (options_.budget.given()) memory_.release();
   }
 
   // Where data decides (a number for the host, a shape), another number is not another step: the new one is taken from here on.
@@ -259,7 +325,7 @@ class TrainStep {
   std::vector<at::Tensor> take_over(Known& known, CapturedStep step, std::vector<at::Tensor> results) {
     ++counters_.guard_failures;
     ++counters_.captures;
-    known.program.reset();
+    forget_program(known);
     known.captured = std::make_unique<CapturedStep>(std::move(step));
     static_cast<void>(fits(known));
     return results;
@@ -267,7 +333,7 @@ class TrainStep {
 
   bool replay(Known& known, const ModelTensors& model, const StepArguments& arguments, std::vector<at::Tensor>& results) {
     const std::vector<NamedTensor> leaves = detail::leaves_of(model, arguments);
-    RunOutcome outcome = known.program->run({model.parameters, model.buffers, arguments.tensors, leaves});
+    RunOutcome outcome = run_program(known, {model.parameters, model.buffers, arguments.tensors, leaves});
     counters_.workspace_changes += static_cast<std::int64_t>(outcome.workspace_changes);
     if (!outcome.completed) {
       ++counters_.guard_failures;
@@ -287,12 +353,59 @@ class TrainStep {
     return true;
   }
 
+  // The first replays of a plan are timed: what ops take when caches are warm is not what they took when the step was captured.
+  RunOutcome run_program(Known& known, const Bindings& bindings) {
+    const bool timed = wants_times(known);
+    if (timed) known.measured.assign(known.captured->graph().node_count(), Microseconds{});
+    ++known.replays;
+    if (!known.layout) {
+      make_room();
+      return timed ? known.program->run(bindings, TimingObserver{known.measured}) : known.program->run(bindings);
+    }
+    if (options_.budget.given() && memory_.capacity() > known.layout->height && reserved_above(memory_.capacity(), known) > room())
+      memory_.release();  // grown for another shape
+    memory_.start(*known.layout);
+    RunOutcome outcome = timed ? known.program->run(bindings, TimingObserver{known.measured}, memory_)
+                               : known.program->run(bindings, NullObserver{}, memory_);
+    const ArenaUse use = memory_.use();
+    last_.arena = memory_.capacity();
+    last_.arena_blocks = use.taken;
+    last_.arena_misses = use.fallbacks;
+    return outcome;
+  }
+
+  [[nodiscard]] bool wants_times(const Known& known) const {
+    return options_.refine && options_.budget.given() && plan_file_.empty() && known.plan.overhead() > 0 && known.replays == 1 &&
+           known.refinements < most_refinements;
+  }
+
+  // Times that add up to a quarter more or less, op by op, make another plan worth its while.
+  void refine(Known& known) {
+    if (known.measured.empty()) return;
+    StepGraph& graph = known.captured->graph();
+    double sum = 0, off = 0;
+    for (std::size_t i = 0; i < known.measured.size(); ++i) {
+      sum += known.measured[i].count;
+      off += std::abs(known.measured[i].count - graph.node(NodeId{i}).time.count);
+    }
+    const std::vector<Microseconds> measured = std::exchange(known.measured, {});
+    if (off <= 0.25 * sum) return;
+    for (std::size_t i = 0; i < measured.size(); ++i) graph.set_time(NodeId{i}, measured[i]);
+    ++known.refinements;
+    ++counters_.refinements;
+    known.stale = true;
+    log_.info("ops take another time than when they were captured: planned again");
+  }
+
   std::vector<at::Tensor> capture_anew(Known& known, const ModelTensors& model, const StepArguments& arguments, const Run& run) {
-    known.program.reset();
+    forget_program(known);
     known.captured.reset();
     known.unplannable = false;
     ++counters_.captures;
-    auto captured = std::make_unique<CapturedStep>(capture_step(model, arguments, run, capture_options()));
+    make_room();
+    TraceHooks hooks;
+    auto captured = std::make_unique<CapturedStep>(capture_step(model, arguments, run, capture_options(&hooks)));
+    known.trace = std::move(hooks.trace);
     std::vector<at::Tensor> results = captured->take_results();
     last_.moved = captured->transfers().bytes_out;
     if (known.refusal.empty()) known.refusal = captured->refusal();
@@ -307,8 +420,8 @@ class TrainStep {
     return results;
   }
 
-  [[nodiscard]] CaptureOptions capture_options() const {
-    CaptureOptions options{.name = options_.name, .spill_folder = options_.spill_folder};
+  [[nodiscard]] CaptureOptions capture_options(RecorderHooks* hooks = nullptr) const {
+    CaptureOptions options{.name = options_.name, .hooks = hooks, .spill_folder = options_.spill_folder};
     if (options_.budget.kind == Budget::Kind::bytes) options.memory_limit = options_.budget.bytes;
     else if (budget_ > Bytes{0}) options.memory_limit = budget_;
     else options.memory_limit = options_.limit_until_known;
@@ -330,11 +443,19 @@ class TrainStep {
     }
     if (!known.program && !plan_file_.empty()) use(known, read_plan(graph));
     last_.budget = budget_now();
-    const Bytes room = last_.budget - last_.base;
-    if (known.program && known.program->peak_above_base() <= room && !worth_planning_again(known, room)) return true;
-    if (known.unplannable && room <= known.room) return fall_back(known);
-    return plan_for(known, room);
+    refine(known);
+    if (known.program && known.program->peak_above_base() <= room() && arena_fits(known) && !worth_planning_again(known, room()))
+      return true;
+    if (known.unplannable && room() <= known.room) return fall_back(known);
+    return plan_for(known, room());
   }
+
+  /// What the budget leaves above the base, and above the arenas of other steps.
+  [[nodiscard]] Bytes room() const {
+    return last_.budget - last_.base - (cpu_memory().reserved() - cpu_memory().live() - memory_.capacity());
+  }
+  [[nodiscard]] static Bytes reserved_above(Bytes arena, const Known& known) { return arena + known.layout->outside; }
+  [[nodiscard]] bool arena_fits(const Known& known) const { return !known.layout || reserved_above(known.layout->height, known) <= room(); }
 
   bool plan_for(Known& known, Bytes room) {
     const StepGraph& graph = known.captured->graph();
@@ -342,16 +463,37 @@ class TrainStep {
     request.budget = graph.persistent_bytes() + room;
     known.room = room;
     if (room <= Bytes{0}) return fall_back(known);
+    known.stale = false;
     Plan plan =
         options_.budget.kind == Budget::Kind::extra_time ? plan_within_time(graph, request) : plan_with(options_.strategy, graph, request);
     ++counters_.plans;
     last_.plan_seconds += plan.seconds;
     if (!plan.within_budget()) return fall_back(known, last_.base + (plan.peak - graph.persistent_bytes()));
-    notice("planned: " + format_bytes(plan.baseline_peak) + " to " + format_bytes(plan.peak) + ", " +
-           std::to_string(plan.schedule.size() - graph.node_count()) + " ops again");
     known.unplannable = false;
-    use(known, std::move(plan));
+    use(known, plan);
+    if (!arena_fits(known)) pack_lower(known, request, std::move(plan));
+    log_.info("planned: " + format_bytes(known.plan.baseline_peak) + " to " + format_bytes(known.plan.peak) + ", " +
+              std::to_string(known.plan.schedule.size() - graph.node_count()) + " ops again, " +
+              (known.layout ? "an arena of " + format_bytes(known.layout->height) : std::string("no arena")));
     return true;
+  }
+
+  // Packing has wasted more than the budget leaves: planned again for that much less. Where that costs more time than an arena is
+  // worth, or nothing fits, the first plan runs without one.
+  void pack_lower(Known& known, PlanRequest request, Plan first) {
+    if (options_.budget.kind != Budget::Kind::extra_time)
+      for (int attempt = 0; attempt < 3; ++attempt) {
+        request.budget -= reserved_above(known.layout->height, known) - room();
+        if (request.budget <= floor_bytes(known.captured->graph())) break;
+        Plan lower = plan_with(options_.strategy, known.captured->graph(), request);
+        last_.plan_seconds += lower.seconds;
+        if (!lower.within_budget() || lower.overhead() > first.overhead() + worth_of_arena) break;
+        lower.budget = first.budget;
+        use(known, std::move(lower));
+        if (arena_fits(known)) return;
+      }
+    use(known, std::move(first));
+    known.layout.reset();
   }
 
   // `smallest`: the lowest peak that was found, where one was looked for.
@@ -363,12 +505,13 @@ class TrainStep {
     if (options_.on_fallback == OnFallback::error) throw Error(Errc::budget_unreachable, why);
     if (!known.unplannable) notice("this step runs inside the budget by moving storages out: " + why);
     known.unplannable = true;
-    known.program.reset();
+    forget_program(known);
     return false;
   }
 
   // The base may shrink as well: what was planned for far less room pays for recomputation that is no longer needed.
   [[nodiscard]] static bool worth_planning_again(const Known& known, Bytes room) {
+    if (known.stale) return true;
     return known.plan.overhead() > 0 && known.room > Bytes{0} && room.count > known.room.count + known.room.count / 20;
   }
 
@@ -426,8 +569,15 @@ class TrainStep {
   }
 
   void use(Known& known, Plan plan) {
-    known.program = std::make_unique<LibTorchProgram>(*known.captured, plan.schedule);
+    CapturedStep& captured = *known.captured;
+    const Rewriting rewriting = rewrite(captured.graph(), plan.schedule);
+    lint(captured.graph(), rewriting);
+    known.program = std::make_unique<LibTorchProgram>(LibTorchBackend{}.compile(captured, rewriting));
     known.plan = std::move(plan);
+    known.replays = 0;
+    known.measured.clear();
+    if constexpr (Memory::plans_addresses)
+      known.layout = std::make_unique<ArenaLayout>(layout_arena(captured.recording(), rewriting, known.trace, captured.result_count()));
   }
 
   Known& known_for(std::string signature) {
@@ -447,11 +597,13 @@ class TrainStep {
 
   void notice(const std::string& text) {
     if (options_.on_notice) options_.on_notice(text);
-    else if (std::getenv("REPRISE_LOG") != nullptr) std::cerr << "reprise: " << options_.name << ": " << text << '\n';
+    log_.notice(text);
   }
 
   LossFn loss_fn_;
   TrainStepOptions options_;
+  Log log_;
+  Memory memory_;
   std::function<ModelTensors()> list_tensors_;
   std::function<std::string()> list_training_;
   std::list<Known> known_;  // most recently used first
@@ -468,5 +620,7 @@ template <class Model, class LossFn>
 TrainStep(Model, LossFn) -> TrainStep<LossFn>;
 template <class Model, class LossFn>
 TrainStep(Model, LossFn, TrainStepOptions) -> TrainStep<LossFn>;
+template <class Model, class LossFn, class Memory>
+TrainStep(Model, LossFn, TrainStepOptions, Memory) -> TrainStep<LossFn, Memory>;
 
 }  // namespace reprise

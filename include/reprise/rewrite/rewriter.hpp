@@ -11,6 +11,7 @@
 #include <concepts>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include <reprise/error.hpp>
@@ -59,9 +60,27 @@ class Rewriter {
     return backend_.compile(graph, rewriting);
   }
 
+  /// For backends that need more than the graph: something that has one (a CapturedStep) and that they can compile.
+  template <class Source, class Schedule_>
+  requires(!std::is_same_v<std::remove_cvref_t<Source>, StepGraph> && std::convertible_to<Source&, const StepGraph&>) [[nodiscard]] Program
+      rewrite(Source& source, const Schedule_& schedule) const {
+    const StepGraph& graph = source;
+    return Rewriter<BoundTo<Source>>{BoundTo<Source>{&backend_, &source}}.rewrite(graph, schedule);
+  }
+
   [[nodiscard]] const Backend& backend() const { return backend_; }
 
  private:
+  template <class Source>
+  struct BoundTo {
+    using Program = typename Backend::Program;
+    const Backend* backend = nullptr;
+    Source* source = nullptr;
+    [[nodiscard]] Program compile(const StepGraph& /*graph*/, const Rewriting& rewriting) const {
+      return backend->compile(*source, rewriting);
+    }
+  };
+
   Backend backend_;
 };
 

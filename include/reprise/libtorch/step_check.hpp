@@ -1,0 +1,128 @@
+#pragma once
+// Comparing a replay with eager, op by op: each notes a hash of what every node made, and the first that differs is named.
+//
+//   NodeHashes replayed, eager;
+//   program.run(bindings, HashObserver{replayed});     HashHooks{eager} while the same step is recorded
+//   first_difference(replayed, eager);                 the node whose first run made other bits; none
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <reprise/ids.hpp>
+#include <reprise/libtorch/capture.hpp>
+#include <reprise/libtorch/generator_state.hpp>
+#include <reprise/libtorch/program.hpp>
+
+namespace reprise {
+
+/// By node: a hash of its results, 0 where none was taken.
+using NodeHashes = std::vector<std::uint64_t>;
+
+namespace detail {
+
+inline std::uint64_t mix(std::uint64_t hash, std::uint64_t word) {
+  hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+  return hash ^ (hash >> 29);
+}
+
+/// Of the bytes, in the order of memory. Tensors with holes are left out: what lies in a hole is nobody's result.
+inline std::uint64_t hash_of(const at::Tensor& t, std::uint64_t hash) {
+  if (!t.defined() || !t.has_storage() || t.numel() == 0 || !t.is_non_overlapping_and_dense()) return hash;
+  const auto* bytes = static_cast<const std::byte*>(t.const_data_ptr());
+  std::size_t left = t.nbytes();
+  for (; left >= sizeof(std::uint64_t); left -= sizeof(std::uint64_t), bytes += sizeof(std::uint64_t)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes, sizeof word);
+    hash = mix(hash, word);
+  }
+  for (; left > 0; --left, ++bytes) hash = mix(hash, static_cast<std::uint64_t>(*bytes));
+  return hash;
+}
+
+inline void note_hash(NodeHashes& hashes, NodeId n, std::span<const at::Tensor> results) {
+  if (hashes.size() <= n.index) hashes.resize(n.index + std::size_t{1}, 0);
+  if (hashes[n.index] != 0) return;  // a recomputation
+  std::uint64_t hash = 1;
+  for (const at::Tensor& t : results) hash = hash_of(t, hash);
+  hashes[n.index] = hash;
+}
+
+/// The same bits in the same places; two undefined tensors are equal.
+[[nodiscard]] inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
+  if (a.sizes() != b.sizes() || a.strides() != b.strides() || a.scalar_type() != b.scalar_type()) return false;
+  const at::Tensor x = a.detach().contiguous(), y = b.detach().contiguous();
+  return x.numel() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+}
+
+}  // namespace detail
+
+struct HashObserver {
+  NodeHashes& hashes;
+  template <class Tensors>
+  void before(std::size_t /*occurrence*/, NodeId /*node*/, const Tensors& /*tensors*/) {}
+  template <class Tensors>
+  void after(std::size_t /*occurrence*/, NodeId node, const Tensors& tensors) {
+    const std::vector<at::Tensor> made = tensors();
+    detail::note_hash(hashes, node, made);
+  }
+};
+
+/// The same while a step is recorded. Only nodes whose results are all returned can be compared, as the recorder's are.
+struct HashHooks final : RecorderHooks {
+  NodeHashes hashes{};
+  const Recording* known = nullptr;  ///< of the captured step: which of an op's results became values
+
+  void after(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> results, NodeId node) override {
+    std::vector<at::Tensor> made;
+    if (node.index >= known->calls.size()) return;
+    for (const ResultSlot& slot : known->calls[node.index].results) {
+      if (slot.from != ResultSlot::From::returned || slot.index >= results.size()) return;
+      const c10::IValue& value = results[slot.index];
+      if (slot.element < 0 && value.isTensor()) made.push_back(value.toTensor());
+      else if (slot.element >= 0 && value.isList()) made.push_back(value.toListRef()[static_cast<std::size_t>(slot.element)].toTensor());
+      else return;
+    }
+    detail::note_hash(hashes, node, made);
+  }
+};
+
+[[nodiscard]] inline std::optional<NodeId> first_difference(const NodeHashes& a, const NodeHashes& b) {
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+    if (a[i] != 0 && b[i] != 0 && a[i] != b[i]) return NodeId{i};
+  return std::nullopt;
+}
+
+/// Copies of what a step changes in place, and the generator: kept outside LibTorch's allocator, put back on demand.
+class StepSnapshot {
+ public:
+  StepSnapshot(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)), generator_(GeneratorState::now()) {
+    for (const at::Tensor& t : tensors_) {
+      const auto* bytes = static_cast<const std::byte*>(t.storage().data());
+      bytes_.emplace_back(bytes, bytes + t.storage().nbytes());
+    }
+  }
+  void restore() const {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) std::memcpy(tensors_[i].storage().mutable_data(), bytes_[i].data(), bytes_[i].size());
+    generator_.restore();
+  }
+  /// Whether everything is now as it was then.
+  [[nodiscard]] bool holds_now() const {
+    for (std::size_t i = 0; i < tensors_.size(); ++i)
+      if (std::memcmp(tensors_[i].storage().data(), bytes_[i].data(), bytes_[i].size()) != 0) return false;
+    return generator_ == GeneratorState::now();
+  }
+
+ private:
+  std::vector<at::Tensor> tensors_;
+  std::vector<std::vector<std::byte>> bytes_;
+  GeneratorState generator_;
+};
+
+}  // namespace reprise
