@@ -56,6 +56,8 @@ TEST_CASE("isolated times and bandwidths are printed where they were measured") 
   p.bandwidth_in = 512.0 * (1 << 20);
   const std::string text = printed(p);
   CHECK(contains(text, "  isolated       1.50 ms   sum where each of 5 distinct ops is measured on its own\n"));
+  p.isolated_failed = 2;
+  CHECK(contains(printed(p), "5 distinct ops is measured on its own, 2 of them only while capturing\n"));
   CHECK(contains(text,
                  "  out         1.50 GiB/s   moving storages out of memory\n"
                  "  in        512.00 MiB/s   bringing them back\n"));

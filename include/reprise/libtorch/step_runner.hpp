@@ -204,6 +204,7 @@ class StepRunner {
     const IsolatedTimes isolated = time_isolated_ops(step_->recording(), options_);
     for (const Microseconds time : isolated.time) profile.isolated_time += time;
     profile.isolated_ops = isolated.distinct;
+    profile.isolated_failed = isolated.failed;
     if (options_.mode != ProfileMode::isolated) return;
     for (std::size_t i = 0; i < profile.nodes.size(); ++i) {
       profile.nodes[i].samples = isolated.samples[i];

@@ -80,9 +80,11 @@ struct StatsRow {
     rows.push_back({"run", format_time(run), "wall time"});
     rows.push_back(overhead_row(nodes, run));
   }
-  if (profile.isolated_ops > 0)
-    rows.push_back({"isolated", format_time(profile.isolated_time),
-                    "sum where each of " + std::to_string(profile.isolated_ops) + " distinct ops is measured on its own"});
+  if (profile.isolated_ops > 0) {
+    std::string meaning = "sum where each of " + std::to_string(profile.isolated_ops) + " distinct ops is measured on its own";
+    if (profile.isolated_failed > 0) meaning += ", " + std::to_string(profile.isolated_failed) + " of them only while capturing";
+    rows.push_back({"isolated", format_time(profile.isolated_time), meaning});
+  }
   if (profile.peak > Bytes{0}) {
     rows.push_back({"base", format_bytes(profile.base), "held when the runs started"});
     rows.push_back({"peak", format_bytes(profile.peak), "held at most"});

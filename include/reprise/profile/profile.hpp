@@ -52,6 +52,7 @@ struct Profile {
   double bandwidth_out = 0, bandwidth_in = 0;  ///< bytes a second between memory and where storages are moved to
   Microseconds isolated_time{};                ///< sum over the nodes measured each on its own; 0 where that was not asked for
   std::size_t isolated_ops = 0;                ///< distinct ops that were run for it
+  std::size_t isolated_failed = 0;             ///< of these, refused the tensors made for them: they have their time at capture
 
   operator const StepGraph&() const { return graph; }
 
