@@ -1,4 +1,4 @@
-// What a model needs at several batch sizes: one profile each, three charts and a table, beside the memory that there is.
+// What a model needs at several batch sizes: one profile each, three charts, a page and a table, beside the memory that there is.
 //
 //   batch_memory --model resnet152 --batches 4,8,16,32,64 --cap 8GiB --out batches
 //
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <reprise/libtorch.hpp>
+#include <reprise/report/batch_page.hpp>
 #include <reprise/report/batch_plots.hpp>
 #include <reprise/report/stats.hpp>
 
@@ -188,6 +189,7 @@ int sweep(int argc, char** argv) {
   write(folder / "batch_peaks.svg", batch_peaks_svg(memory, cap));
   write(folder / "batch_curves.svg", batch_curves_svg(memory, cap));
   write(folder / "batch_stacks.svg", batch_stacks_svg(memory, cap));
+  write(folder / "batches.html", batch_page(options.model + ", " + options.config, memory, cap));
   write(folder / "summary.md", table(rows, options));
   std::printf("%s, %s, memory at the peak of a step with %s\n\n%s\nWritten to %s\n", options.model.c_str(), options.config.c_str(),
               options.optimizer == "none" ? "no optimizer" : options.optimizer.c_str(), table(rows, options).c_str(), options.out.c_str());

@@ -67,6 +67,7 @@
 #include <reprise/rewrite/rewriting.hpp>
 #include <reprise/rewrite/write_order.hpp>
 
+#include <reprise/report/batch_page.hpp>
 #include <reprise/report/batch_plots.hpp>
 #include <reprise/report/csv.hpp>
 #include <reprise/report/html.hpp>

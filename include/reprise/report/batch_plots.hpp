@@ -40,6 +40,9 @@ struct BatchMemory {
 
 namespace detail {
 
+// What has a colour of its own; the rest is "other".
+inline constexpr std::array batch_roles = {Role::parameter, Role::optimizer_state, Role::gradient, Role::activation};
+
 // Room for bars side by side in a chart with one place a batch size.
 inline constexpr double bar_margin = 0.2;
 
@@ -76,7 +79,6 @@ inline constexpr double bar_margin = 0.2;
 }
 
 [[nodiscard]] inline std::string batch_stacks_svg(const std::vector<BatchMemory>& batches, std::optional<Bytes> cap = {}) {
-  constexpr std::array parts = {Role::parameter, Role::optimizer_state, Role::gradient, Role::activation};
   constexpr std::string_view other_color = "#8a8d91";
   Chart chart = detail::batch_chart("Peak memory by batch size and role", batches, cap);
   for (std::size_t i = 0; i < batches.size(); ++i) {
@@ -90,12 +92,12 @@ inline constexpr double bar_margin = 0.2;
                   "batch " + std::to_string(b.batch) + ", " + std::string(name) + ": " + format_bytes(bytes));
       below += bytes;
     };
-    for (Role role : parts) stack(to_string(role), color_of(role), b.by_role[static_cast<std::size_t>(role)]);
+    for (Role role : detail::batch_roles) stack(to_string(role), color_of(role), b.by_role[static_cast<std::size_t>(role)]);
     stack("other", other_color, b.peak - below);
     chart.label(static_cast<double>(i) + 0.5, static_cast<double>(b.peak.count), format_bytes(b.peak));
   }
   std::vector<LegendEntry> legend;
-  for (Role role : parts) legend.push_back({std::string(color_of(role)), std::string(to_string(role))});
+  for (Role role : detail::batch_roles) legend.push_back({std::string(color_of(role)), std::string(to_string(role))});
   legend.push_back({std::string(other_color), "other"});
   chart.legend(std::move(legend));
   return chart.svg();
