@@ -161,13 +161,16 @@ int profile(int argc, char** argv) {
       capture(task.module, task.loss,
               CaptureOptions{.name = options.model, .memory_limit = options.limit.bytes, .spill_folder = options.spill}, batch);
   task.module->zero_grad();
+  const auto start = std::chrono::steady_clock::now();
   const Profile profile = measure(task, options, captured);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::vector<ActivationMetrics> metrics = activation_metrics(profile);
 
   const Simulation own = simulate(profile.graph, own_order(profile.graph));
   std::printf("%s, %s, batch %lld: the step's own peak is %s\n", task.name.c_str(), options.config.c_str(),
               static_cast<long long>(task.batch), format_bytes(own.peak).c_str());
-  if (options.limit.bytes > Bytes{0}) std::printf("measured inside %s\n", format_bytes(options.limit.bytes).c_str());
+  const std::string inside = options.limit.bytes > Bytes{0} ? " inside " + format_bytes(options.limit.bytes) : "";
+  std::printf("measured in %.1f s%s\n\n", seconds, inside.c_str());
   print_stats(std::cout, profile);
   print_activations(profile, metrics);
 

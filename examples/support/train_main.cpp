@@ -15,6 +15,7 @@
 #include <reprise/units.hpp>
 
 #include "support/cli.hpp"
+#include "support/output.hpp"
 #include "support/progress.hpp"
 #include "support/statistics.hpp"
 #include "support/trainer.hpp"
@@ -362,6 +363,8 @@ int train_main(int argc, const char* const* argv, const TrainProgram& program) {
   return run(program.program, [&]() -> int {
     Options options;
     if (!parse(argc, argv, program, options)) return done;
+    if (!options.json.empty()) check_writable("--json", options.json);
+    if (!options.plan_out.empty()) check_writable("--plan-out", options.plan_out);
     if (options.threads > 0) torch::set_num_threads(static_cast<int>(options.threads));
     const Outcome outcome = train(options);
     print(options, outcome);
