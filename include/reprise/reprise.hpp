@@ -39,7 +39,9 @@
 #include <reprise/plan/frontier.hpp>
 #include <reprise/plan/lazy_recompute.hpp>
 #include <reprise/plan/live_schedule.hpp>
+#include <reprise/plan/overload_sum.hpp>
 #include <reprise/plan/peak_tree.hpp>
+#include <reprise/plan/penalised_search.hpp>
 #include <reprise/plan/plan_file.hpp>
 #include <reprise/plan/planner.hpp>
 #include <reprise/plan/recompute_search.hpp>
@@ -53,6 +55,7 @@
 #include <reprise/plan/strategies/min_cut.hpp>
 #include <reprise/plan/strategies/mu_two.hpp>
 #include <reprise/plan/strategies/portfolio.hpp>
+#include <reprise/plan/undoable_schedule.hpp>
 
 #include <reprise/rewrite/backends/ir_backend.hpp>
 #include <reprise/rewrite/backends/null_backend.hpp>

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include <reprise/graph/step_graph.hpp>
+#include <reprise/plan/overload_sum.hpp>
 #include <reprise/plan/peak_tree.hpp>
 #include <reprise/plan/schedule.hpp>
 
@@ -210,7 +211,7 @@ class LiveSchedule {
     const std::uint32_t slot = free_slot(before);
     const Occurrence x = take(n.index);
     link(x, before, slot);
-    tree_.activate(slot, workspace(x));
+    activate(slot, workspace(x));
     attach(x);
     refresh_dirty();
     return x;
@@ -219,7 +220,7 @@ class LiveSchedule {
   void remove(Occurrence x) {
     detach(x);
     refresh_dirty();
-    tree_.deactivate(occurrences_[x].slot, workspace(x));
+    deactivate(occurrences_[x].slot, workspace(x));
     unlink(x);
     spare_[occurrences_[x].node].push_back(x);
   }
@@ -228,6 +229,13 @@ class LiveSchedule {
   /// Exact where valid.
   [[nodiscard]] Bytes peak() const { return {base() + std::max<std::int64_t>(tree_.max(), 0)}; }
   [[nodiscard]] Occurrence peak_at() const { return at_slot_[tree_.argmax()]; }
+  /// From now on overload() is kept: bytes above the limit, summed over all occurrences.
+  void watch(std::int64_t limit) {
+    watching_ = true;
+    limit_ = limit - base();
+    spread();
+  }
+  [[nodiscard]] std::int64_t overload() const { return overload_.sum(); }
   /// Time in ticks: whole numbers, see ScheduleFacts::ticks_per_us().
   [[nodiscard]] std::int64_t ticks() const { return ticks_; }
   [[nodiscard]] std::size_t size() const { return size_; }
@@ -372,6 +380,19 @@ class LiveSchedule {
     spread();
   }
 
+  void add_live(std::size_t first, std::size_t last, std::int64_t bytes) {
+    tree_.add(first, last, bytes);
+    if (watching_) overload_.add(first, last, bytes);
+  }
+  void activate(std::uint32_t place, std::int64_t own) {
+    tree_.activate(place, own);
+    if (watching_) overload_.activate(place, tree_.at(place));
+  }
+  void deactivate(std::uint32_t place, std::int64_t own) {
+    tree_.deactivate(place, own);
+    if (watching_) overload_.deactivate(place);
+  }
+
   // Gives every occurrence a place with the same gap to the next one, and fills the tree anew.
   void spread() {
     slots_ = std::bit_ceil(static_cast<std::uint32_t>(size_ + 2) * gap);
@@ -402,7 +423,8 @@ class LiveSchedule {
     }
     change.pop_back();
     tree_.assign(change);
-    if (next(start()) != end()) tree_.add(slot(next(start())), slot(next(start())), facts_->unused_initial_bytes());
+    if (watching_) overload_.assign(change, limit_);
+    if (next(start()) != end()) add_live(slot(next(start())), slot(next(start())), facts_->unused_initial_bytes());
   }
 
   std::uint32_t free_slot(Occurrence before) {
@@ -433,9 +455,9 @@ class LiveSchedule {
       if (at_slot_[p] != none) moved_.push_back(at_slot_[p]);
     for (Occurrence x : moved_) collect_storages(x);
     for (Instance s : moved_storages_)
-      if (instances_[s].counted) tree_.add(instances_[s].first, instances_[s].last, -instances_[s].bytes);
+      if (instances_[s].counted) add_live(instances_[s].first, instances_[s].last, -instances_[s].bytes);
     for (Occurrence x : moved_) {
-      tree_.deactivate(slot(x), own_bytes(x));
+      deactivate(slot(x), own_bytes(x));
       at_slot_[slot(x)] = none;
     }
     const std::uint64_t step = (std::uint64_t{last - first} << 16) / (moved_.size() + 1);
@@ -443,13 +465,13 @@ class LiveSchedule {
     for (Occurrence x : moved_) {
       set_slot(x, static_cast<std::uint32_t>(place >> 16));
       at_slot_[slot(x)] = x;
-      tree_.activate(slot(x), own_bytes(x));
+      activate(slot(x), own_bytes(x));
       place += step;
     }
     for (Instance s : moved_storages_) {
       measure(s);
       instances_[s].dirty = false;
-      if (instances_[s].counted) tree_.add(instances_[s].first, instances_[s].last, instances_[s].bytes);
+      if (instances_[s].counted) add_live(instances_[s].first, instances_[s].last, instances_[s].bytes);
     }
   }
 
@@ -526,8 +548,8 @@ class LiveSchedule {
   void move_unused_initial(Occurrence from, Occurrence to) {
     const std::int64_t bytes = facts_->unused_initial_bytes();
     if (bytes == 0) return;
-    if (from != end()) tree_.add(slot(from), slot(from), -bytes);
-    if (to != end()) tree_.add(slot(to), slot(to), bytes);
+    if (from != end()) add_live(slot(from), slot(from), -bytes);
+    if (to != end()) add_live(slot(to), slot(to), bytes);
   }
 
   // ---- instances ----------------------------------------------------------------------------------------------------------
@@ -814,16 +836,16 @@ class LiveSchedule {
         broken_ -= s.broken;
         s.broken = 0;
         s.storage = none;
-        if (s.counted && !bulk_) tree_.add(first, last, -s.bytes);
+        if (s.counted && !bulk_) add_live(first, last, -s.bytes);
         s.counted = false;
         continue;
       }
       measure(storage);
       if (s.persistent || s.bytes == 0) continue;
       if (!bulk_) {
-        if (!s.counted) tree_.add(s.first, s.last, s.bytes);
-        else if (s.last > last) tree_.add(last + 1, s.last, s.bytes);
-        else if (s.last < last) tree_.add(s.last + 1, last, -s.bytes);
+        if (!s.counted) add_live(s.first, s.last, s.bytes);
+        else if (s.last > last) add_live(last + 1, s.last, s.bytes);
+        else if (s.last < last) add_live(s.last + 1, last, -s.bytes);
       }
       s.counted = true;
     }
@@ -911,6 +933,9 @@ class LiveSchedule {
   std::vector<Instance> moved_storages_;
   std::vector<Occurrence> at_slot_;
   PeakTree tree_;
+  OverloadSum overload_;
+  bool watching_ = false;
+  std::int64_t limit_ = 0;
   std::uint32_t slots_ = 0;
   std::size_t size_ = 0;
   std::size_t broken_ = 0, never_run_ = 0, runs_again_ = 0;

@@ -19,115 +19,15 @@
 #include <span>
 #include <vector>
 
-#include <reprise/plan/live_schedule.hpp>
+#include <reprise/plan/undoable_schedule.hpp>
 
 namespace reprise {
 
-/// splitmix64: small, fast, and the same on every platform.
-class SearchRandom {
- public:
-  explicit SearchRandom(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 0x1234567u) {}
-  std::uint64_t operator()() {
-    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
-  std::uint32_t below(std::size_t n) { return static_cast<std::uint32_t>((*this)() % n); }
-  double uniform() { return static_cast<double>((*this)() >> 11) * 0x1p-53; }
-
- private:
-  std::uint64_t state_;
-};
-
 /// How much work a search does by default: what fits the times promised for this many nodes.
 [[nodiscard]] inline std::uint64_t default_search_work(std::size_t nodes) {
-  const double n = static_cast<double>(std::max<std::size_t>(nodes, 1));
-  return static_cast<std::uint64_t>(n <= 1000 ? 5e5 + 1.2e3 * n : 1.7e6 * std::pow(n / 1000, 0.4));
+  const double thousands = static_cast<double>(nodes) / 1000;
+  return static_cast<std::uint64_t>(1.3e6 * std::pow(std::max(thousands, 1.0), 0.4));
 }
-
-/// A LiveSchedule whose edits can be taken back.
-class UndoableSchedule {
- public:
-  using Occurrence = LiveSchedule::Occurrence;
-
-  UndoableSchedule(const ScheduleFacts& facts, std::span<const NodeId> schedule) : live_(facts, schedule),
-      place_(facts.graph().node_count(), none) {
-    for (std::uint32_t n = 0; n < place_.size(); ++n) note_repeats(n);
-  }
-
-  [[nodiscard]] const LiveSchedule& live() const { return live_; }
-  /// Nodes that run more than once.
-  [[nodiscard]] std::span<const std::uint32_t> repeated() const { return repeated_; }
-
-  Occurrence insert(std::uint32_t n, Occurrence before) {
-    const Occurrence x = live_.insert(NodeId{n}, before);
-    ++edits_;
-    log_.push_back({x, n, before, true});
-    note_repeats(n);
-    return x;
-  }
-
-  void remove(Occurrence x) {
-    const std::uint32_t n = live_.node(x);
-    log_.push_back({x, n, live_.next(x), false});
-    live_.remove(x);
-    ++edits_;
-    note_repeats(n);
-  }
-
-  /// Edits so far, taken back ones included: what limits are counted in.
-  [[nodiscard]] std::uint64_t edits() const { return edits_; }
-
-  [[nodiscard]] std::size_t mark() const { return log_.size(); }
-  void commit() { log_.clear(); }
-
-  void undo_to(std::size_t mark) {
-    for (; log_.size() > mark; log_.pop_back()) {
-      const Edit e = log_.back();
-      ++edits_;
-      if (e.inserted) live_.remove(e.occurrence);
-      else live_.insert(NodeId{e.node}, e.before);  // gets its old handle back: spares are used last in, first out
-      note_repeats(e.node);
-    }
-  }
-
- private:
-  static constexpr std::uint32_t none = LiveSchedule::none;
-  struct Edit {
-    Occurrence occurrence;
-    std::uint32_t node;
-    Occurrence before;
-    bool inserted;
-  };
-
-  void note_repeats(std::uint32_t n) {
-    const bool repeats = live_.occurrences(n).size() > 1;
-    if (repeats == (place_[n] != none)) return;
-    if (repeats) {
-      place_[n] = static_cast<std::uint32_t>(repeated_.size());
-      repeated_.push_back(n);
-      return;
-    }
-    const std::uint32_t moved = repeated_.back();
-    repeated_[place_[n]] = moved;
-    place_[moved] = place_[n];
-    repeated_.pop_back();
-    place_[n] = none;
-  }
-
-  LiveSchedule live_;
-  std::vector<Edit> log_;
-  std::uint64_t edits_ = 0;
-  std::vector<std::uint32_t> repeated_, place_;
-};
-
-struct SearchRules {
-  std::int64_t budget = 0;
-  bool keep_order = false;
-  std::vector<bool> keep{};                ///< by node: never run again; empty for none
-  std::function<bool()> stop{};            ///< asked now and then; empty for never
-};
 
 class RecomputeSearch {
  public:
@@ -201,7 +101,7 @@ class RecomputeSearch {
       for (Occurrence x : list) {
         if (!live().alive(x) || live().is_first(x)) continue;
         const std::size_t mark = s_.mark();
-        take_out(x);
+        s_.take_out(x, rules_.keep_order);
         if (live().valid() && fits()) again = true;
         else s_.undo_to(mark);
         s_.commit();
@@ -432,45 +332,8 @@ class RecomputeSearch {
     for (std::size_t k = nodes.size(); k > 0; --k) {
       const auto runs = live().occurrences(nodes[k - 1]);
       const auto it = std::find(runs.begin(), runs.end(), inserted_[k - 1]);
-      if (it != runs.begin() && it != runs.end()) remove_if_dead(*(it - 1));
+      if (it != runs.begin() && it != runs.end()) s_.remove_if_dead(*(it - 1), rules_.keep_order);
     }
-  }
-
-  [[nodiscard]] bool is_dead(Occurrence x) const {
-    const LiveSchedule& l = live();
-    const std::uint32_t n = l.node(x);
-    if (l.occurrences(n).size() < 2 || (rules_.keep_order && l.is_first(x))) return false;
-    const std::size_t count = facts_.outputs(n).size();
-    for (std::size_t k = 0; k < count; ++k)
-      if (l.next_read(l.made_by(x, k), 0) != none) return false;
-    return true;
-  }
-
-  void remove_if_dead(Occurrence x) {
-    if (x <= live().end() || !live().alive(x) || !is_dead(x)) return;
-    const std::uint32_t n = live().node(x), at = live().slot(x);
-    makers_.clear();
-    for (std::uint32_t v : facts_.reads(n))
-      if (const Instance i = live().newest(v, at); i != none) makers_.push_back(live().maker(i));
-    const std::vector<Occurrence> makers = makers_;
-    const std::size_t mark = s_.mark();
-    const bool was_valid = live().valid();
-    s_.remove(x);
-    if (was_valid && !live().valid()) {
-      s_.undo_to(mark);
-      return;
-    }
-    for (Occurrence y : makers) remove_if_dead(y);
-  }
-
-  // Removes a recomputation and whatever ran for it alone.
-  void take_out(Occurrence x) {
-    const std::uint32_t n = live().node(x), at = live().slot(x);
-    std::vector<Occurrence> makers;
-    for (std::uint32_t v : facts_.reads(n))
-      if (const Instance i = live().newest(v, at); i != none) makers.push_back(live().maker(i));
-    s_.remove(x);
-    for (Occurrence y : makers) remove_if_dead(y);
   }
 
   bool ruin_and_repair(std::int64_t now, double temperature) {
@@ -498,7 +361,7 @@ class RecomputeSearch {
         x = runs[1 + random_.below(runs.size() - 1)];
       }
       near = live().next(x);
-      take_out(x);
+      s_.take_out(x, rules_.keep_order);
       if (!live().valid()) return;
     }
   }
@@ -528,7 +391,7 @@ class RecomputeSearch {
   Cone cone_;
   std::vector<std::uint32_t> needed_, mark_, movable_;
   std::vector<Candidate> candidates_;
-  std::vector<Occurrence> inserted_, makers_;
+  std::vector<Occurrence> inserted_;
   std::uint32_t stamp_ = 0;
   std::uint64_t work_ = 0, asked_ = 0;
   std::int64_t free_ticks_ = 1;

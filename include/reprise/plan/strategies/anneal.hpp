@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <reprise/concepts.hpp>
+#include <reprise/plan/penalised_search.hpp>
 #include <reprise/plan/recompute_search.hpp>
 #include <reprise/plan/simulate.hpp>
 #include <reprise/plan/strategies/chain_dp.hpp>
@@ -58,17 +59,20 @@ class Anneal {
       work_ = static_cast<std::uint64_t>(static_cast<double>(default_search_work(graph.node_count())) * request.effort);
     }
 
-    // A few starts, each improved for a while; the best of them for the rest.
+    // A few starts that fit, the best of them annealed through what does not fit, and a last search inside the budget.
     Schedule best() {
-      const std::uint64_t starts = graph_.node_count() <= 5000 ? 4 : 1;
-      for (std::uint64_t k = 0; k < starts && spent_ < work_ && !stop_(); ++k) {
-        from(own_order(graph_), k, work_ / (2 * starts));
-        report(0.5 * static_cast<double>(k + 1) / static_cast<double>(starts));
+      const bool large = graph_.node_count() > 5000;
+      const std::uint64_t starts = large ? 1 : 2, rounds = large ? 1 : 4;
+      for (std::uint64_t k = 0; k < starts && !stop_(); ++k) from(own_order(graph_), k, work_ / (large ? 4 : 8));
+      if (options_.other_strategies && !large) from_others();
+      report(0.3);
+      for (std::uint64_t k = 0; k < rounds && !stop_(); ++k) {
+        cross(k, work_ / (large ? 12 : 7));
+        report(0.3 + 0.5 * static_cast<double>(k + 1) / static_cast<double>(rounds));
       }
-      if (options_.other_strategies && graph_.node_count() <= 5000) from_others();
       if (found_ && !stop_()) {
         RecomputeSearch search{facts_, best_, rules_, request_.seed * 977 + 5};
-        search.improve(search.work() + std::max(work_ / 4, work_ - std::min(work_, spent_)), options_.heat / 2);
+        search.improve(search.work() + work_ / 4, options_.heat / 2);
         take(search);
       }
       report(1);
@@ -89,12 +93,30 @@ class Anneal {
       take(search);
     }
 
+    // Every other round starts afresh and hot, the others cooler from the best so far.
+    void cross(std::uint64_t round, std::uint64_t work) {
+      const Schedule own = own_order(graph_);
+      PenalisedSearch search{facts_, round % 2 == 0 || best_.empty() ? own : best_, rules_, request_.seed * 7919 + round};
+      search.run(work, round % 2 == 0 ? 3 : 0.5, PenalisedSearch::first_price(facts_, rules_.budget));
+      spent_ += search.work();
+      if (search.found()) take(search.best());
+    }
+
+    void take(const Schedule& schedule) {
+      const LiveSchedule live{facts_, schedule};
+      if (!live.valid() || live.peak().count > rules_.budget || (found_ && live.ticks() >= ticks_)) return;
+      best_ = schedule;
+      found_ = true;
+      peak_ = live.peak().count;
+      ticks_ = live.ticks();
+    }
+
     void from_others() {
       const auto start = [&](const auto& strategy) {
         if (stop_()) return;
         const Schedule found = strategy.schedule(graph_, request_);
         const bool useful = found.size() > graph_.node_count() && simulate(graph_, found).valid;
-        if (useful && (!request_.keep_order || keeps_order(graph_, found))) from(found, 1, work_ / 16);
+        if (useful && (!request_.keep_order || keeps_order(graph_, found))) from(found, 1, work_ / 64);
       };
       start(MuTwo{});
       start(MinCut{});
