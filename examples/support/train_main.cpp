@@ -29,7 +29,7 @@ struct Options {
   std::int64_t threads = 0;  // 0: as LibTorch decides
   bool compare = false;
   Mode mode = Mode::replay;
-  std::string plan_out{}, json{};
+  std::string plan_out{}, json{}, report{};
 
   [[nodiscard]] bool budgeted() const { return trainer.budget.given(); }
 };
@@ -46,6 +46,8 @@ struct Summary {
       if (step.peak >= found->peak) found = &step;
     return *found;
   }
+  [[nodiscard]] reprise::Bytes reserved_peak() const { return std::ranges::max(steady(), {}, &StepRecord::reserved_peak).reserved_peak; }
+  [[nodiscard]] std::int64_t arena_misses() const { return std::ranges::max(steady(), {}, &StepRecord::arena_misses).arena_misses; }
   [[nodiscard]] reprise::Bytes optimizer_peak() const { return std::ranges::max(steady(), {}, &StepRecord::optimizer_peak).optimizer_peak; }
   [[nodiscard]] double seconds() const {
     std::vector<double> times;
@@ -92,6 +94,7 @@ void check_consistent(const Options& options) {
   if (options.budgeted()) throw bad_flag("--mode eager takes what it takes: a budget needs replay, or --compare");
   if (!options.plan_out.empty() || !options.trainer.plan_in.empty())
     throw bad_flag("--mode eager has no plan: that needs replay, or --compare");
+  if (options.trainer.verify || !options.report.empty()) throw bad_flag("--mode eager has nothing to verify or report: that needs replay");
 }
 
 bool parse(int argc, const char* const* argv, const TrainProgram& program, Options& options) {
@@ -119,6 +122,10 @@ bool parse(int argc, const char* const* argv, const TrainProgram& program, Optio
   flags.add("--fallback", "where no plan fits the budget, stay inside it by moving storages out", options.trainer.fallback);
   flags.add("--plan-out", "FILE", "write the plan of the last step", options.plan_out);
   flags.add("--plan-in", "FILE", "run this plan instead of making one; exit code 1 where it is another model's", options.trainer.plan_in);
+  flags.add("--verify", "run eager inside every step beside the replay and compare bit for bit; exit code 1 where they differ",
+            options.trainer.verify);
+  flags.add("--report", "FILE.html", "write a page about the last step: memory before and after, what is computed again, frontier",
+            options.report);
   flags.add("--json", "FILE", "write the results to a file", options.json);
   if (!flags.parse(argc, argv)) return false;
   options.trainer.budget = budget_of(budget, savable);
@@ -175,6 +182,7 @@ Outcome train(const Options& options) {
     if (step.refusal().empty()) outcome.nodes = static_cast<std::int64_t>(step.graph().node_count());
     outcome.counters = step.counters();
     if (!options.plan_out.empty()) step.save_plan(options.plan_out);
+    if (!options.report.empty()) step.report(options.report);
   }
   outcome.resident = resident_peak() - idle;
   return outcome;
@@ -184,7 +192,8 @@ Outcome train(const Options& options) {
 reprise::Bytes above_budget(const Options& options, const Summary& replay) {
   reprise::Bytes most{};
   const bool known_at_first = options.trainer.budget.kind == reprise::Budget::Kind::bytes;
-  for (const StepRecord& step : std::span(replay.steps).subspan(known_at_first ? 0 : 1)) most = std::max(most, step.peak - step.budget);
+  for (const StepRecord& step : std::span(replay.steps).subspan(known_at_first ? 0 : 1))
+    most = std::max(most, step.reserved_peak - step.budget);
   return most;
 }
 
@@ -234,6 +243,8 @@ void print_budget(const Outcome& outcome) {
   row("", "eager", "budgeted");
   row("budget", "", format_bytes(ours.budget));
   row("predicted peak", "", format_bytes(ours.predicted_peak));
+  row("held at most", "", format_bytes(replay.reserved_peak()));
+  row("  of that an arena", "", format_bytes(ours.arena));
   row("measured peak", of_eager([](const Summary& s) { return format_bytes(s.highest().peak); }), format_bytes(ours.peak));
   if (outcome.eager) {
     const double whole = static_cast<double>(outcome.eager->highest().peak.count);
@@ -256,12 +267,17 @@ void print_how(const Options& options, const Outcome& outcome) {
   const StepRecord& highest = outcome.replay->highest();
   const reprise::StepCounters& counters = outcome.counters;
   const reprise::Bytes off = highest.peak - highest.predicted_peak;
-  if (off == reprise::Bytes{0}) std::printf("\n  The predicted peak is the measured one, to the byte.");
+  if (!highest.replayed) std::printf("\n  No step was replayed: nothing was predicted.");
+  else if (off == reprise::Bytes{0}) std::printf("\n  The predicted peak is the measured one, to the byte.");
   else std::printf("\n  Measured peak minus predicted: %lld bytes.", number(off.count));
   std::printf("\n  %lld nodes; captured %lld, replayed %lld, run eagerly %lld", number(outcome.nodes), number(counters.captures),
               number(counters.replays), number(counters.eager_runs));
   if (options.budgeted()) std::printf("; planned %lld", number(counters.plans));
   std::printf(".\n");
+  if (counters.verified > 0)
+    std::printf("  Verified %lld times against eager inside the step: %lld not equal.\n", number(counters.verified),
+                number(counters.differences));
+  if (!options.report.empty()) std::printf("  The report is in %s.\n", options.report.c_str());
   if (!options.budgeted()) return;
   if (counters.fallbacks > 0)
     std::printf("  No plan fits the budget: %lld steps stayed inside it by moving storages out.\n", number(counters.fallbacks));
@@ -303,7 +319,9 @@ nlohmann::ordered_json to_json(const Options& options, const Outcome& outcome) {
       {"seed", t.seed},
       {"threads", torch::get_num_threads()},
       {"optimizer", t.optimizer},
-      {"mode", options.compare ? "compare" : options.mode == Mode::eager ? "eager" : "replay"},
+      {"mode", options.compare               ? "compare"
+               : options.mode == Mode::eager ? "eager"
+                                             : "replay"},
       {"equal", nullptr},
       {"first_difference", nullptr},
       {"losses", losses_of(main)},
@@ -323,7 +341,11 @@ nlohmann::ordered_json to_json(const Options& options, const Outcome& outcome) {
       {"strategy", nullptr},
       {"budget_bytes", nullptr},
       {"floor_bytes", nullptr},
-      {"reserved_peak_bytes", main.highest().peak.count},
+      {"reserved_peak_bytes", main.reserved_peak().count},
+      {"arena_bytes", main.highest().arena.count},
+      {"arena_misses", main.arena_misses()},
+      {"verified", outcome.counters.verified},
+      {"refinements", outcome.counters.refinements},
       {"moved_bytes", main.moved().count},
       {"first_step_moved_bytes", main.steps.front().moved.count},
       {"plan_s", main.plan_seconds()},
@@ -341,7 +363,7 @@ nlohmann::ordered_json to_json(const Options& options, const Outcome& outcome) {
     json["eager_step_s"] = outcome.eager->seconds();
   }
   if (outcome.replay) {
-    json["predicted_peak_bytes"] = main.highest().predicted_peak.count;
+    if (main.highest().replayed) json["predicted_peak_bytes"] = main.highest().predicted_peak.count;
     json["floor_bytes"] = main.highest().floor.count;
   }
   if (options.budgeted()) {
@@ -363,14 +385,15 @@ int train_main(int argc, const char* const* argv, const TrainProgram& program) {
   return run(program.program, [&]() -> int {
     Options options;
     if (!parse(argc, argv, program, options)) return done;
-    if (!options.json.empty()) check_writable("--json", options.json);
-    if (!options.plan_out.empty()) check_writable("--plan-out", options.plan_out);
     if (options.threads > 0) torch::set_num_threads(static_cast<int>(options.threads));
+    if (!options.json.empty()) check_writable("--json", options.json);
+    if (!options.report.empty()) check_writable("--report", options.report);
+    if (!options.plan_out.empty()) check_writable("--plan-out", options.plan_out);
     const Outcome outcome = train(options);
     print(options, outcome);
     if (!options.json.empty()) write(options.json, to_json(options, outcome));
     const bool above = options.budgeted() && above_budget(options, *outcome.replay) > reprise::Bytes{0};
-    return outcome.first_difference || above ? check_failed : done;
+    return outcome.first_difference || above || outcome.counters.differences > 0 ? check_failed : done;
   });
 }
 

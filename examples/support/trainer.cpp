@@ -66,12 +66,17 @@ reprise::TrainStepOptions step_options(const TrainerOptions& options) {
           .strategy = options.strategy,
           .planning = {.seed = options.seed, .effort = options.effort},
           .on_fallback = options.budget.given() && !options.fallback ? OnFallback::error : OnFallback::notice,
-          .recheck = false};  // what these programs train has no host state; --compare looks at every step
+          .recheck = false,
+          .verify = options.verify ? 1 : 0};  // what these programs train has no host state; --compare looks at every step
 }
 
 /// What a step cost, from what it measured itself. Its numbers leave out the other copies' bytes already.
 void add_measurement(StepRecord& record, const reprise::StepMeasurement& measured) {
   record.predicted_peak = measured.predicted_peak;
+  record.replayed = measured.replayed;
+  record.reserved_peak = measured.reserved_peak;
+  record.arena = measured.arena;
+  record.arena_misses = measured.arena_misses;
   record.budget = measured.budget;
   record.floor = measured.floor;
   record.moved = measured.moved;
@@ -114,6 +119,7 @@ StepRecord Trainer::step(const std::vector<torch::Tensor>& batch, reprise::Bytes
   torch::Tensor loss = forward_backward(batch);
   record.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   record.peak = memory.peak() - others;
+  record.reserved_peak = record.peak;
   if (compiled_) add_measurement(record, compiled_->last());
   record.loss = loss.item<double>();
   loss.reset();

@@ -25,8 +25,8 @@
 #include <string>
 #include <vector>
 
-#include <reprise/libtorch.hpp>
 #include <torch/torch.h>
+#include <reprise/libtorch.hpp>
 
 #include "models/task.hpp"
 
@@ -49,6 +49,7 @@ struct TrainerOptions {
   double effort = 1;                ///< of the planner's usual amount of work
   bool fallback = false;            ///< where no plan fits: move storages out, instead of throwing
   std::string plan_in{};            ///< a plan to run instead of making one
+  bool verify = false;              ///< compare every replay with eager inside the step itself
 };
 
 /// What one step was like. Bytes are those of all tensors that a process with this copy alone would hold.
@@ -60,6 +61,10 @@ struct StepRecord {
   reprise::Bytes optimizer_peak{};  ///< at most during the optimizer's step
   double seconds = 0;               ///< forward and backward, without planning
   // Of replay only:
+  bool replayed = false;            ///< run from the graph: its peak was predicted
+  reprise::Bytes reserved_peak{};   ///< at most held: the arena as a whole, and all outside of it
+  reprise::Bytes arena{};           ///< 0 where it ran without one
+  std::int64_t arena_misses = 0;    ///< allocations that did not match the arena's plan
   reprise::Bytes budget{};          ///< 0 for none
   reprise::Bytes floor{};           ///< what no schedule can go below
   reprise::Bytes moved{};           ///< out, to stay inside the budget

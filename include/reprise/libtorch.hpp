@@ -14,5 +14,6 @@
 #include <reprise/libtorch/scope.hpp>
 #include <reprise/libtorch/step_check.hpp>
 #include <reprise/libtorch/step_options.hpp>
+#include <reprise/libtorch/step_report.hpp>
 #include <reprise/libtorch/step_runner.hpp>
 #include <reprise/libtorch/train_step.hpp>

@@ -27,6 +27,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <list>
 #include <memory>
@@ -45,6 +46,7 @@
 #include <reprise/libtorch/signature.hpp>
 #include <reprise/libtorch/step_check.hpp>
 #include <reprise/libtorch/step_options.hpp>
+#include <reprise/libtorch/step_report.hpp>
 #include <reprise/log.hpp>
 #include <reprise/plan/plan_file.hpp>
 #include <reprise/plan/strategies.hpp>
@@ -115,6 +117,17 @@ class TrainStep {
       throw Error(Errc::bad_argument, "the last step has no plan: it ran eagerly, or none has run yet");
     return current_->plan;
   }
+  /// What was done so far, in a few lines.
+  [[nodiscard]] std::string summary() const { return step_summary(options_.name, counters_, last_); }
+  /// A page about the last call: its profile, memory before and after, what is computed again, extra time against budget. Plans
+  /// `points` budgets for the last of these; 0 leaves it out.
+  void report(const std::filesystem::path& file, std::size_t points = 6) const {
+    PlanRequest request = options_.planning;
+    request.effort = std::min(request.effort, 0.3);
+    const std::vector<Plan> curve = points > 0 ? frontier(graph(), request, points) : std::vector<Plan>{};
+    std::ofstream out(file);
+    write_step_report(out, graph(), plan(), curve, summary());
+  }
   /// Writes the last call's plan as a reprise.plan file.
   void save_plan(const std::filesystem::path& file) const { write_plan_file(file.string(), graph(), plan()); }
   /// The plan that the next capture uses instead of making one. It is refused, by name, where it was made for another graph.
@@ -128,7 +141,7 @@ class TrainStep {
   static constexpr int patience = 3;
   static constexpr int most_refinements = 2;
   /// As a share of the step's time: what fresh pages cost eager.
-  static constexpr double worth_of_arena = 0.05;
+  static constexpr double worth_of_arena = 0.1;
 
   /// What is known of one signature.
   struct Known {
@@ -483,7 +496,9 @@ class TrainStep {
   void pack_lower(Known& known, PlanRequest request, Plan first) {
     if (options_.budget.kind != Budget::Kind::extra_time)
       for (int attempt = 0; attempt < 3; ++attempt) {
-        request.budget -= reserved_above(known.layout->height, known) - room();
+        const Bytes excess = reserved_above(known.layout->height, known) - room();
+        log_.info("an arena of " + format_bytes(known.layout->height) + " is " + format_bytes(excess) + " too much: planned for less");
+        request.budget -= excess;
         if (request.budget <= floor_bytes(known.captured->graph())) break;
         Plan lower = plan_with(options_.strategy, known.captured->graph(), request);
         last_.plan_seconds += lower.seconds;
