@@ -1,0 +1,314 @@
+// One arena for a step's allocations: planned addresses, nothing that leaves the step is written over, and the budget bounds it.
+
+#include "models/task.hpp"
+
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include <reprise_test/eager.hpp>
+#include <reprise_test/temp_dir.hpp>
+
+using namespace reprise;
+using namespace reprise::testing;
+using namespace reprise::literals;
+using reprise_test::TempDir;
+using torch::Tensor;
+
+namespace {
+
+bool in_arena(const Tensor& t) { return CountingAllocator::in_arena(t.storage().data_ptr()); }
+
+}  // namespace
+
+TEST_CASE("every allocation of a replay gets its planned address, from one block that stays") {
+  for (const auto* name : {"resnet18", "bert", "unet", "lstm"}) {
+    INFO(name);
+    models::Task task = models::make(name, models::Config::tiny);
+    const auto batch = task.make_batch(0);
+    Replaying step{task.module, task.loss};
+    Bytes arena{};
+    for (int i = 0; i < 4; ++i) {
+      task.module->zero_grad();
+      step(batch);
+      if (i == 0) continue;
+      CHECK(step.last().arena_misses == 0);
+      CHECK(step.last().arena_blocks > 0);
+      CHECK(step.last().peak == step.last().predicted_peak);
+      if (i > 1) CHECK(step.last().arena == arena);
+      arena = step.last().arena;
+    }
+    CHECK(cpu_memory().reserved() >= cpu_memory().live());
+  }
+}
+
+TEST_CASE("what leaves the step keeps its numbers when the next step runs") {
+  models::Task task = models::make("resnet18", models::Config::tiny), eager = models::make("resnet18", models::Config::tiny);
+  Replaying step{task.module, task.loss};
+  std::vector<Tensor> losses, gradients, expected_losses, expected_gradients;
+  for (int i = 0; i < 4; ++i) {
+    const auto batch = task.make_batch(i);
+    for (const auto& t : {task, eager}) t.module->zero_grad();
+    torch::manual_seed(3);
+    losses.push_back(step(batch));
+    torch::manual_seed(3);
+    Tensor loss = eager.loss(batch);
+    loss.backward();
+    expected_losses.push_back(loss.detach());
+    gradients.push_back(task.module->parameters()[0].grad());
+    expected_gradients.push_back(eager.module->parameters()[0].grad());
+    CHECK_FALSE(in_arena(losses.back()));
+  }
+  CHECK(in_arena(gradients.back()));         // until the next step
+  CHECK_FALSE(in_arena(gradients.front()));  // moved to memory of its own
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    CHECK(same_bits(losses[i], expected_losses[i]));
+    CHECK(same_bits(gradients[i], expected_gradients[i]));
+  }
+  step.release();
+  CHECK_FALSE(in_arena(gradients.back()));
+  CHECK(same_bits(gradients.back(), expected_gradients.back()));
+}
+
+TEST_CASE("gradients outlive the step that made them") {
+  Tensor gradient, copy;
+  const Bytes spare = cpu_memory().reserved() - cpu_memory().live();
+  {
+    models::Task task = models::make("vit", models::Config::tiny);
+    Replaying step{task.module, task.loss};
+    for (int i = 0; i < 2; ++i) {
+      task.module->zero_grad();
+      step(task.make_batch(0));
+    }
+    gradient = task.module->parameters()[0].grad();
+    copy = gradient.clone();
+    CHECK(in_arena(gradient));
+  }
+  CHECK(same_bits(gradient, copy));
+  gradient.reset();
+  CHECK(cpu_memory().reserved() - cpu_memory().live() == spare);  // the arena went with it
+}
+
+TEST_CASE("the arena is shared by the plans of all shapes, and given back on demand") {
+  torch::nn::Sequential net(torch::nn::Linear(32, 64), torch::nn::ReLU(), torch::nn::Linear(64, 8));
+  Replaying step{net, [&](const Tensor& x) { return net->forward(x).pow(2).mean(); }};
+  const Bytes spare = cpu_memory().reserved() - cpu_memory().live();
+  const auto train = [&](std::int64_t n) {
+    for (int i = 0; i < 2; ++i) {
+      net->zero_grad();
+      step(torch::ones({n, 32}));
+    }
+    return step.last().arena;
+  };
+  const Bytes large = train(64);
+  CHECK(train(4) == large);
+  CHECK(train(128) > large);
+  net->zero_grad();
+  step.release();
+  CHECK(cpu_memory().reserved() - cpu_memory().live() == spare);
+  CHECK(train(4) < large);
+}
+
+TEST_CASE("an allocation that does not match the plan comes from the allocator, is counted, and nothing is written over") {
+  torch::manual_seed(1);
+  torch::nn::Sequential net(torch::nn::Linear(8, 8), torch::nn::Tanh(), torch::nn::Linear(8, 8), torch::nn::Tanh());
+  const auto x = torch::randn({4, 8});
+  const auto loss = [&](const Tensor& in) { return net->forward(in).pow(2).sum(); };
+  TraceHooks hooks;
+  CaptureOptions options{.hooks = &hooks};
+  auto captured = capture(net, loss, options, x);
+  const Tensor expected = net->parameters()[0].grad().clone();
+  LibTorchProgram program(captured, own_order(captured.graph()));
+  const ModelTensors model = tensors_of(net);
+  const std::vector<Tensor> inputs{x};
+  const Rewriting rewriting = rewrite(captured.graph(), own_order(captured.graph()));
+  const auto run = [&](const AllocationTrace& trace) {
+    const ArenaLayout layout = layout_arena(captured.recording(), rewriting, trace, captured.result_count());
+    ArenaMemory arena;
+    arena.start(layout);
+    net->zero_grad();
+    const RunOutcome outcome = program.run({model.parameters, model.buffers, inputs, model.parameters}, NullObserver{}, arena);
+    CHECK(same_bits(outcome.gradients.front(), expected));
+    return arena.use();
+  };
+  CHECK(run(hooks.trace).fallbacks == 0);
+  AllocationTrace wrong_size = hooks.trace;
+  std::size_t broken = 0;
+  for (auto& op : wrong_size.ops)
+    if (broken == 0 && !op.allocations.empty()) ++broken, op.allocations.front().bytes += 64;
+  CHECK(run(wrong_size).fallbacks > 0);
+  AllocationTrace too_short = hooks.trace;  // outputs taken for workspaces: their addresses are planned for others while they live
+  for (auto& op : too_short.ops)
+    for (auto& taken : op.allocations) taken.result = TracedAllocation::workspace;
+  CHECK(run(too_short).fallbacks > 0);
+}
+
+TEST_CASE("the budget bounds the arena and everything outside of it") {
+  for (const double share : {90.0, 60.0}) {
+    models::Task task = models::make("vit", models::Config::tiny);
+    Replaying step{task.module, task.loss,
+                   TrainStepOptions{.budget = Budget::savable(share), .planning = {.effort = 0.1}, .on_fallback = OnFallback::error}};
+    for (int i = 0; i < 4; ++i) {
+      task.module->zero_grad();
+      step(task.make_batch(i));
+      if (i == 0) continue;
+      INFO(share << " %, step " << i);
+      CHECK(step.last().reserved_peak <= step.last().budget);
+      CHECK(step.last().peak <= step.last().reserved_peak);
+      CHECK(step.last().peak == step.last().predicted_peak);
+      CHECK(step.last().arena_misses == 0);
+    }
+  }
+}
+
+TEST_CASE("the allocator as a policy: no arena, and what is held is the peak") {
+  torch::nn::Linear net(8, 8);
+  const auto loss = [&](const Tensor& x) { return net->forward(x).sum(); };
+  TrainStep step{net, loss, TrainStepOptions{.recheck = false}, AllocatorMemory{}};
+  const Bytes spare = cpu_memory().reserved() - cpu_memory().live();
+  for (int i = 0; i < 3; ++i) {
+    net->zero_grad();
+    step(torch::ones({2, 8}));
+  }
+  CHECK(step.last().arena == 0_B);
+  CHECK(step.last().reserved_peak == step.last().peak + spare);
+}
+
+TEST_CASE("the design page's five lines: capture, plan, rewrite, run") {
+  models::Task task = models::make("vit", models::Config::tiny);
+  const auto batch = task.make_batch(0);
+  torch::manual_seed(1);
+  auto captured = capture(task.module, task.loss, batch);
+  const Tensor expected = captured.loss().clone(), gradient = task.module->parameters()[0].grad().clone();
+  const StepGraph& graph = captured.graph();
+  const Bytes half = floor_bytes(graph) + Bytes{(simulate(graph, own_order(graph)).peak - floor_bytes(graph)).count / 2};
+  const Plan plan = Planner{}.plan(graph, {.budget = half, .effort = 0.1});
+  auto program = Rewriter<LibTorchBackend>{}.rewrite(captured, plan);
+  CHECK(plan.schedule.size() > graph.node_count());
+  task.module->zero_grad();
+  torch::manual_seed(1);
+  CHECK(same_bits(run(program, batch), expected));
+  CHECK(same_bits(task.module->parameters()[0].grad(), gradient));
+
+  Schedule wrong = plan.schedule;
+  wrong.pop_back();
+  CHECK_THROWS_AS((Rewriter<LibTorchBackend>{}.rewrite(captured, wrong)), Error);
+  task.module->zero_grad();
+  torch::manual_seed(1);
+  CHECK(same_bits(run(program, batch), expected));                             // what there was can still be run
+  CHECK_THROWS_AS((Rewriter<LibTorchBackend>{}.rewrite(graph, plan)), Error);  // a graph alone cannot be run
+  CHECK_NOTHROW(static_cast<void>((Rewriter<LibTorchBackend>{LibTorchBackend{captured}}.rewrite(graph, plan))));
+}
+
+TEST_CASE("verify compares with eager, and names the node that differs") {
+  auto p = torch::ones({3}).requires_grad_();
+  double factor = 1;
+  std::string notices;
+  Replaying step{std::vector<Tensor>{p}, [&](const Tensor& x) { return ((p * x).relu() * factor).sum(); },
+                 TrainStepOptions{.verify = 2, .on_notice = [&](const std::string& text) { notices += text; }}};
+  const auto run = [&] {
+    p.mutable_grad() = Tensor();
+    return step(torch::ones({3})).item<float>();
+  };
+  for (int i = 0; i < 5; ++i) CHECK(run() == 3);
+  CHECK(step.counters().verified == 2);
+  CHECK(step.counters().differences == 0);
+  factor = 2;
+  run();              // not one that is verified: a replay trusts the user
+  CHECK(run() == 6);  // no: eager's own
+  CHECK(step.counters().differences == 1);
+  CHECK(notices.find("mul") != std::string::npos);
+  CHECK(run() == 6);
+  CHECK(step.counters().eager_runs == 1);
+}
+
+TEST_CASE("verify leaves statistics and generator as one step does") {
+  torch::manual_seed(2);
+  torch::nn::Sequential ours(torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4), torch::nn::Dropout(0.5));
+  torch::manual_seed(2);
+  torch::nn::Sequential eager(torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4), torch::nn::Dropout(0.5));
+  Replaying step{ours, [&](const Tensor& x) { return ours->forward(x).pow(2).sum(); }, TrainStepOptions{.verify = true}};
+  for (int i = 0; i < 3; ++i) {
+    const auto x = torch::full({3, 4}, 0.1f * static_cast<float>(i)) + torch::arange(4);
+    ours->zero_grad();
+    eager->zero_grad();
+    torch::manual_seed(9);
+    const Tensor loss = step(x);
+    const Tensor generator = generator_state();
+    torch::manual_seed(9);
+    Tensor expected = eager->forward(x).pow(2).sum();
+    expected.backward();
+    CHECK(same_bits(loss, expected.detach()));
+    CHECK(same_bits(generator, generator_state()));
+    for (std::size_t k = 0; k < ours->buffers().size(); ++k) CHECK(same_bits(ours->buffers()[k], eager->buffers()[k]));
+    for (std::size_t k = 0; k < ours->parameters().size(); ++k)
+      CHECK(same_bits(ours->parameters()[k].grad(), eager->parameters()[k].grad()));
+  }
+  CHECK(step.counters().verified == 2);
+  CHECK(step.counters().differences == 0);
+}
+
+TEST_CASE("summary, report, a hook for each step, and a log that is quiet unless asked") {
+  const TempDir dir;
+  models::Task task = models::make("vit", models::Config::tiny);
+  std::vector<StepMeasurement> seen;
+  std::string log;
+  Replaying step{task.module, task.loss,
+                 TrainStepOptions{.name = "vit",
+                                  .budget = Budget::savable(60),
+                                  .planning = {.effort = 0.1},
+                                  .on_step = [&](const StepMeasurement& m) { seen.push_back(m); },
+                                  .log_level = LogLevel::info,
+                                  .on_log = [&](LogLevel, const std::string& text) { log += text; }}};
+  for (int i = 0; i < 3; ++i) {
+    task.module->zero_grad();
+    step(task.make_batch(i));
+  }
+  CHECK(seen.size() == 3);
+  CHECK(seen.back().recomputed == step.last().recomputed);
+  CHECK(log.find("planned: ") != std::string::npos);
+  CHECK(step.summary().find("vit: 3 steps: 1 captured, 2 replayed") == 0);
+  CHECK(step.summary().find(std::to_string(step.last().recomputed) + " ops computed again") != std::string::npos);
+  step.report(dir / "report.html", 3);
+  std::stringstream page;
+  page << std::ifstream(dir / "report.html").rdbuf();
+  CHECK(page.str().find("Memory before and after: vit") != std::string::npos);
+  CHECK(page.str().find("Computed again") != std::string::npos);
+  CHECK(page.str().find("extra time against budget") != std::string::npos);
+  CHECK_THROWS_AS(step.report(dir / "no/such/folder.html", 0), Error);
+
+  CHECK_FALSE(Log("x", LogLevel::quiet).says(LogLevel::notice));
+  CHECK(Log("x", LogLevel::notice).says(LogLevel::notice));
+  CHECK_FALSE(Log("x", LogLevel::notice).says(LogLevel::info));
+}
+
+TEST_CASE("two steps in one process, and one on each of two threads") {
+  constexpr int steps = 3;  // of models without random ops: there is one generator for all threads
+  const auto train = [](models::Task task) {
+    Replaying step{task.module, task.loss, TrainStepOptions{.budget = Budget::savable(80), .planning = {.effort = 0.1}}};
+    std::vector<Tensor> losses;
+    for (int i = 0; i < steps; ++i) {
+      task.module->zero_grad();
+      losses.push_back(step(task.make_batch(i)));
+    }
+    return losses;
+  };
+  const auto task = [](std::uint64_t seed) { return models::make("resnet18", models::Config::tiny, 0, seed); };
+  const std::vector<Tensor> alone[] = {train(task(1)), train(task(2))};
+  std::vector<Tensor> both[2];
+  const models::Task first = task(1), second = task(2);
+  std::thread other([&] { both[1] = train(second); });
+  both[0] = train(first);
+  other.join();
+  for (std::size_t k = 0; k < 2; ++k)
+    for (std::size_t i = 0; i < both[k].size(); ++i) CHECK(same_bits(both[k][i], alone[k][i]));
+
+  models::Task a = task(1), b = task(2);
+  Replaying one{a.module, a.loss}, two{b.module, b.loss};
+  for (std::size_t i = 0; i < steps; ++i) {  // taking turns
+    a.module->zero_grad();
+    b.module->zero_grad();
+    CHECK(same_bits(one(a.make_batch(static_cast<int>(i))), alone[0][i]));
+    CHECK(same_bits(two(b.make_batch(static_cast<int>(i))), alone[1][i]));
+  }
+}
