@@ -37,6 +37,7 @@
 #include <reprise/plan/cost_models/measured_cost.hpp>
 #include <reprise/plan/decisions.hpp>
 #include <reprise/plan/frontier.hpp>
+#include <reprise/plan/hole_list.hpp>
 #include <reprise/plan/lazy_recompute.hpp>
 #include <reprise/plan/live_schedule.hpp>
 #include <reprise/plan/overload_sum.hpp>
@@ -48,6 +49,7 @@
 #include <reprise/plan/request.hpp>
 #include <reprise/plan/schedule.hpp>
 #include <reprise/plan/simulate.hpp>
+#include <reprise/plan/skyline.hpp>
 #include <reprise/plan/strategies.hpp>
 #include <reprise/plan/strategies/anneal.hpp>
 #include <reprise/plan/strategies/chain_dp.hpp>

@@ -1,5 +1,7 @@
 #include <reprise/plan/assign_offsets.hpp>
 
+#include <map>
+
 #include <reprise_test/catch.hpp>
 #include <reprise_test/random_graphs.hpp>
 
@@ -41,6 +43,36 @@ TEST_CASE("no two buffers overlap in time and place, and offsets are aligned") {
     }
     CHECK(plan.height >= plan.load);
   }
+}
+
+TEST_CASE("twenty thousand long lives are packed closely, and none overlaps another") {
+  const std::uint64_t seed = 1;
+  CAPTURE(seed);
+  Rng rng{seed};
+  std::vector<Buffer> buffers;
+  for (int i = 0; i < 20'000; ++i) {
+    const auto lower = static_cast<std::int64_t>(rng.below(20'000));
+    buffers.push_back(
+        {lower, lower + 1 + static_cast<std::int64_t>(rng.below(1000)), Bytes{1 + static_cast<std::int64_t>(rng.below(1000))}});
+  }
+  const ArenaPlan plan = assign_offsets(buffers);
+  CHECK(plan.ratio() <= 1.1);
+  // Moment by moment, independently of how they were placed: what is alive, by offset, must not touch its neighbour.
+  std::vector<std::size_t> starts(buffers.size()), ends(buffers.size());
+  for (std::size_t i = 0; i < buffers.size(); ++i) starts[i] = ends[i] = i;
+  std::sort(starts.begin(), starts.end(), [&](std::size_t a, std::size_t b) { return buffers[a].lower < buffers[b].lower; });
+  std::sort(ends.begin(), ends.end(), [&](std::size_t a, std::size_t b) { return buffers[a].upper < buffers[b].upper; });
+  std::map<std::int64_t, std::int64_t> alive;
+  std::size_t gone = 0, overlaps = 0;
+  for (std::size_t i : starts) {
+    for (; buffers[ends[gone]].upper <= buffers[i].lower; ++gone) alive.erase(plan.offsets[ends[gone]].count);
+    const std::int64_t low = plan.offsets[i].count, high = low + buffers[i].size.count;
+    const auto next = alive.lower_bound(low);
+    if (next != alive.end() && next->first < high) ++overlaps;
+    if (next != alive.begin() && std::prev(next)->second > low) ++overlaps;
+    alive.emplace(low, high);
+  }
+  CHECK(overlaps == 0);
 }
 
 TEST_CASE("a training step's arena is hardly larger than its maximal load") {

@@ -8,7 +8,7 @@
 //                                   height 6 = the maximal load: nothing is wasted
 //
 // Buffers are placed one after the other, each at the lowest gap that is free for its whole life, in several orders (by size, by
-// life, by the load that they meet, …); the best order is then improved by letting the buffers that ended up highest go first.
+// life, by the load that they meet, …), or simply on top of each other (skyline.hpp: fast for any number); the best order is then improved by letting the buffers that ended up highest go first.
 // Dynamic storage allocation is NP-hard; on the lifetimes of training steps a few rounds reach the maximal load or come close.
 
 #include <algorithm>
@@ -22,7 +22,9 @@
 #include <vector>
 
 #include <reprise/error.hpp>
+#include <reprise/plan/hole_list.hpp>
 #include <reprise/plan/simulate.hpp>
+#include <reprise/plan/skyline.hpp>
 #include <reprise/units.hpp>
 
 namespace reprise {
@@ -80,10 +82,13 @@ class ArenaPacker {
       best = list;
       return true;
     };
-    for (int key = 0; key < 5; ++key) {
+    in_time(order, true);
+    in_time(order, false);
+    for (int key : {2, 0, 1, 3, 4}) {
       std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return rank(items_[a], key) > rank(items_[b],
           key); });
-      attempt(order);
+      stack(order);
+      if (result_.height.count > enough) attempt(order);
     }
     improve(best, enough, attempt);
     return std::move(result_);
@@ -146,6 +151,41 @@ class ArenaPacker {
     }
   }
 
+  // Each buffer on top of all that are below it, gaps or not: fast for any number, and exact where lifetimes nest.
+  void stack(const std::vector<std::uint32_t>& order) {
+    Skyline line(static_cast<std::size_t>(moments_));
+    std::vector<std::int64_t> offset(items_.size(), 0);
+    for (std::uint32_t i : order)
+      offset[i] = line.put(static_cast<std::size_t>(items_[i].lower), static_cast<std::size_t>(items_[i].upper), items_[i].size);
+    accept(offset, line.height());
+  }
+
+  // As an allocator would, moment by moment: the tightest hole that is large enough, else the end. Backwards in time as well, since
+  // training steps grow on one side and shrink on the other.
+  void in_time(const std::vector<std::uint32_t>& order, bool forward) {
+    std::vector<std::uint32_t> starts = order, ends = order;
+    const auto begin = [&](std::uint32_t i) { return forward ? items_[i].lower : -items_[i].upper; };
+    const auto end = [&](std::uint32_t i) { return forward ? items_[i].upper : -items_[i].lower; };
+    std::stable_sort(starts.begin(), starts.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return begin(a) != begin(b) ? begin(a) < begin(b) : end(a) > end(b);
+    });
+    std::stable_sort(ends.begin(), ends.end(), [&](std::uint32_t a, std::uint32_t b) { return end(a) < end(b); });
+    std::vector<std::int64_t> offset(items_.size(), 0);
+    HoleList holes;
+    std::size_t gone = 0;
+    for (std::uint32_t i : starts) {
+      for (; end(ends[gone]) <= begin(i); ++gone) holes.give(offset[ends[gone]], items_[ends[gone]].size);
+      offset[i] = holes.take(items_[i].size);
+    }
+    accept(offset, holes.height());
+  }
+
+  void accept(const std::vector<std::int64_t>& offset, std::int64_t height) {
+    if (height >= result_.height.count) return;
+    for (std::size_t i = 0; i < items_.size(); ++i) result_.offsets[i] = {offset[i]};
+    result_.height = {height};
+  }
+
   // First fit: the lowest gap among those already placed that are alive at the same time. They are found by stretches of time:
   // all that live in the stretch where the buffer starts, and those that start in a later one. Gives up where the arena would be
   // no smaller than `limit`, or where the work is used up.
@@ -164,7 +204,7 @@ class ArenaPacker {
       for (std::size_t b = first + 1; b <= last; ++b) collect(starting_[b], x);
       offset_[i] = lowest_gap(x.size);
       height = std::max(height, offset_[i] + x.size);
-      work_ += near_.size() + (last - first) / 8;
+      work_ += near_.size() + (last - first) / 2;
       if (height >= limit || (work_ > most_work && result_.height.count < std::numeric_limits<std::int64_t>::max())) {
         blocked_ = i;
         return false;
@@ -172,8 +212,7 @@ class ArenaPacker {
       starting_[first].push_back(i);
       for (std::size_t b = first; b <= last; ++b) living_[b].push_back(i);
     }
-    for (std::size_t i = 0; i < items_.size(); ++i) result_.offsets[i] = {offset_[i]};
-    result_.height = {height};
+    accept(offset_, height);
     return true;
   }
 
