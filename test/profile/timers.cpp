@@ -41,7 +41,6 @@ TEST_CASE("the steady timer measures at least what an op slept") {
   REQUIRE(times.size() == 2);
   CHECK(times[0].count >= 5000);
   CHECK(times[1].count >= 0);
-  CHECK(times[1] < times[0]);
 }
 
 TEST_CASE("the steady timer forgets a run that was not finished") {
