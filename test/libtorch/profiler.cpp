@@ -182,6 +182,22 @@ TEST_CASE("isolated: each distinct op is run once for all its repetitions") {
   CHECK(both.isolated_time != both.total_time());
 }
 
+TEST_CASE("isolated ops say how far they are and can be cancelled") {
+  Fixture f;
+  auto captured = f.capture_step();
+  const auto before = state_of(*f.net, f.x);
+  std::stop_source stop;
+  std::vector<std::size_t> seen;
+  const ProfileOptions options{.mode = ProfileMode::isolated, .stop = stop.get_token(), .progress = [&](std::size_t done, std::size_t total) {
+                                 CHECK(total == captured.graph().node_count());
+                                 seen.push_back(done);
+                                 if (done == 3) stop.request_stop();
+                               }};
+  CHECK_THROWS_AS((Profiler<SteadyTimer, AllocatorProbe>{}.run(captured, options)), Error);
+  CHECK(seen == std::vector<std::size_t>{0, 1, 2, 3});
+  check_same(before, state_of(*f.net, f.x));
+}
+
 TEST_CASE("transfers are measured for every storage on request") {
   Fixture f;
   auto captured = f.capture_step();

@@ -152,9 +152,11 @@ TEST_CASE("in a browser, everything that can be used or seen has a name and can 
     const name = e => e.getAttribute('aria-label') || document.getElementById(e.getAttribute('aria-labelledby'))?.textContent ||
                       e.labels?.[0]?.textContent || e.querySelector('title')?.textContent || e.textContent;
     seen.pictures = all('main svg').length;
-    seen.nameless = all('button, input, svg, [role=region], [role=group], section, nav').filter(e => !name(e).trim()).map(e => e.outerHTML.slice(0, 60));
+    const start_of = e => e.outerHTML.slice(0, 60);
+    const usable = all('button, input, svg, [role=region], [role=group], section, nav');
+    seen.nameless = usable.filter(e => !name(e).trim()).map(start_of);
     seen.not_pictures = all('main svg').filter(e => e.getAttribute('role') !== 'img').length;
-    seen.out_of_reach = all('.plot, .scroll, button, input').filter(e => e.tabIndex < 0).map(e => e.outerHTML.slice(0, 60));
+    seen.out_of_reach = all('.plot, .scroll, button, input').filter(e => e.tabIndex < 0).map(start_of);
     seen.headings = all('h1, h2').map(h => h.textContent);
     seen.language = document.documentElement.lang;
     const button = document.querySelector('#activations th button');
