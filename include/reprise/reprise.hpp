@@ -39,10 +39,12 @@
 #include <reprise/plan/frontier.hpp>
 #include <reprise/plan/hole_list.hpp>
 #include <reprise/plan/lazy_recompute.hpp>
+#include <reprise/plan/least_extra.hpp>
 #include <reprise/plan/live_schedule.hpp>
 #include <reprise/plan/overload_sum.hpp>
 #include <reprise/plan/peak_tree.hpp>
 #include <reprise/plan/penalised_search.hpp>
+#include <reprise/plan/pins.hpp>
 #include <reprise/plan/plan_file.hpp>
 #include <reprise/plan/planner.hpp>
 #include <reprise/plan/recompute_search.hpp>

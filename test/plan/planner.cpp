@@ -38,8 +38,8 @@ Bytes share(const StepGraph& graph, double percent) {
 // A share of what can be saved: from the floor up.
 Bytes savable(const StepGraph& graph, double percent) {
   const Bytes floor = floor_bytes(graph);
-  return floor + Bytes{static_cast<std::int64_t>(percent / 100 * static_cast<double>((simulate(graph,
-      own_order(graph)).peak - floor).count))};
+  return floor +
+         Bytes{static_cast<std::int64_t>(percent / 100 * static_cast<double>((simulate(graph, own_order(graph)).peak - floor).count))};
 }
 
 }  // namespace
@@ -132,6 +132,29 @@ TEST_CASE("nodes pinned to be kept are not recomputed, pinned to be recomputed a
   request.keep.clear();
   request.recompute = {NodeId{20}};
   CHECK(run_counts(graph, Planner{}.plan(graph, request).schedule)[20] > 1);
+}
+
+TEST_CASE("every strategy is held to pins and says how far it is") {
+  const StepGraph graph = chain_step(12);
+  for (std::string_view name : strategy_names) {
+    CAPTURE(name);
+    PlanRequest request{.budget = share(graph, 70), .keep_order = true, .effort = 0.1};
+    request.keep = {NodeId{2}};
+    request.recompute = {NodeId{7}};
+    std::vector<double> shares;
+    request.progress = [&](const PlanProgress& p) {
+      CHECK(p.strategy == name);
+      shares.push_back(p.share);
+    };
+    const Plan plan = plan_with(name, graph, request);
+    const auto runs = run_counts(graph, plan.schedule);
+    CHECK(runs[2] == 1);
+    if (plan.within_budget()) CHECK(runs[7] > 1);
+    REQUIRE(shares.size() >= 2);
+    CHECK(shares.front() == 0);
+    CHECK(shares.back() == 1);
+    CHECK(std::is_sorted(shares.begin(), shares.end()));
+  }
 }
 
 TEST_CASE("cancelling gives the best so far") {

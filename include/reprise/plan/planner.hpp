@@ -17,6 +17,8 @@
 
 #include <reprise/concepts.hpp>
 #include <reprise/plan/cost_models/measured_cost.hpp>
+#include <reprise/plan/least_extra.hpp>
+#include <reprise/plan/pins.hpp>
 #include <reprise/plan/simulate.hpp>
 #include <reprise/plan/strategies/anneal.hpp>
 
@@ -42,20 +44,6 @@ struct Plan {
     return baseline_time.count > 0 ? (time.count - baseline_time.count) / baseline_time.count : 0;
   }
 };
-
-/// What the extra time is at least: where the own order does not fit and the order is kept, some storage that is idle at the
-/// peak has to be made again, so the cheapest of their makers runs twice.
-[[nodiscard]] inline Microseconds least_extra_time(const StepGraph& graph, const PlanRequest& request, const Simulation& baseline) {
-  if (baseline.peak <= request.budget || !request.keep_order) return {};
-  const Resolution r = resolve(graph, own_order(graph));
-  double least = -1;
-  for (const StorageInstance& s : r.storages) {
-    if (s.persistent || s.made_by == no_index || s.first >= baseline.peak_step || s.last <= baseline.peak_step) continue;
-    const Node& maker = graph.node(NodeId{s.made_by});
-    if (s.bytes > Bytes{0} && maker.recomputable && (least < 0 || maker.time.count < least)) least = maker.time.count;
-  }
-  return {std::max(least, 0.0)};
-}
 
 template <class Cost = MeasuredCost, class Policy = Anneal>
 class Planner {
@@ -85,8 +73,9 @@ class Planner {
     plan.seed = request.seed;
     plan.optimal = baseline.peak <= request.budget;
     if (baseline.peak > request.budget) propose(graph, request, plan);
-    plan.least_extra = least_extra_time(graph, request, baseline);
-    plan.optimal = plan.optimal || (plan.within_budget() && plan.time <= baseline.time + plan.least_extra);
+    plan.least_extra = least_extra_time(graph, request, baseline).least;
+    const double least = (baseline.time + plan.least_extra).count;
+    plan.optimal = plan.optimal || (plan.within_budget() && plan.time.count <= least * (1 + 1e-9));
     plan.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return plan;
   }
@@ -111,14 +100,26 @@ class Planner {
     return graph;
   }
 
-  // A proposal is taken only where it is valid, keeps the order if asked to, and is no worse than what there is.
   void propose(const StepGraph& graph, const PlanRequest& request, Plan& plan) const {
+    tell(request, 0, plan);
     Schedule schedule = strategy_.schedule(graph, request);
+    const bool sound = simulate(graph, schedule).valid && !breaks_pins(graph, schedule, request);
+    if (sound) take(graph, request, recompute_pinned(graph, std::move(schedule), request), plan);
+    tell(request, 1, plan);
+  }
+
+  // A proposal is taken only where it is valid, keeps the order if asked to, and is no worse than what there is.
+  void take(const StepGraph& graph, const PlanRequest& request, Schedule schedule, Plan& plan) const {
     const Simulation s = simulate(graph, schedule);
     if (!s.valid || (request.keep_order && !keeps_order(graph, schedule)) || s.peak > plan.peak) return;
     plan.schedule = std::move(schedule);
     plan.peak = s.peak;
     plan.time = s.time;
+  }
+
+  // Strategies may say more in between; a beginning and an end there is for all.
+  void tell(const PlanRequest& request, double share, const Plan& plan) const {
+    if (request.progress) request.progress({strategy_.name(), share, plan.peak, plan.time});
   }
 
   Policy strategy_{};

@@ -76,7 +76,6 @@ class Anneal {
         take(search);
       }
       report(1);
-      pin();
       return best_;
     }
 
@@ -137,22 +136,6 @@ class Anneal {
 
     void report(double share) const {
       if (request_.progress) request_.progress({"anneal", share, {peak_}, {static_cast<double>(ticks_) / facts_.ticks_per_us()}});
-    }
-
-    // Nodes that the user wants recomputed run again before their results' last use, where that fits.
-    void pin() {
-      for (NodeId n : request_.recompute) {
-        LiveSchedule live{facts_, best_};
-        if (live.occurrences(n.index).size() > 1 || !graph_.node(n).recomputable) continue;
-        std::uint32_t last = LiveSchedule::none;
-        for (std::size_t k = 0; k < facts_.outputs(n.index).size(); ++k) {
-          const std::uint32_t read = live.last_read(live.made_by(live.occurrences(n.index).front(), k));
-          if (read != LiveSchedule::none && (last == LiveSchedule::none || read > last)) last = read;
-        }
-        if (last == LiveSchedule::none) continue;
-        live.insert(n, live.at(last));
-        if (live.valid() && live.peak() <= request_.budget) best_ = live.schedule();
-      }
     }
 
     const StepGraph& graph_;

@@ -1,0 +1,55 @@
+#pragma once
+// What the user pinned, carried out on any strategy's schedule.
+//
+//   request.keep      = {conv1};     breaks_pins() refuses a schedule that runs conv1 again
+//   request.recompute = {relu3};     recompute_pinned() runs relu3 again before its results' last use, where that fits
+//
+// The planner does this, not the strategies: a strategy that knows nothing of pins is still held to them.
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <reprise/plan/live_schedule.hpp>
+#include <reprise/plan/request.hpp>
+
+namespace reprise {
+
+/// Whether a node that is to be kept runs more than once.
+[[nodiscard]] inline bool breaks_pins(const StepGraph& graph, std::span<const NodeId> schedule, const PlanRequest& request) {
+  const auto runs = run_counts(graph, schedule);
+  return std::any_of(request.keep.begin(), request.keep.end(), [&](NodeId n) { return runs[n.index] > 1; });
+}
+
+namespace detail {
+
+// The slot of the last read of anything that the node's only run makes; none where nobody reads it.
+[[nodiscard]] inline std::uint32_t last_read_of(const LiveSchedule& live, std::uint32_t n) {
+  std::uint32_t last = LiveSchedule::none;
+  const auto x = live.occurrences(n).front();
+  for (std::size_t k = 0; k < live.facts().outputs(n).size(); ++k) {
+    const std::uint32_t read = live.last_read(live.made_by(x, k));
+    if (read != LiveSchedule::none && (last == LiveSchedule::none || read > last)) last = read;
+  }
+  return last;
+}
+
+}  // namespace detail
+
+/// The schedule with the pinned nodes run again, each where that leaves it valid and inside the budget.
+[[nodiscard]] inline Schedule recompute_pinned(const StepGraph& graph, Schedule schedule, const PlanRequest& request) {
+  if (request.recompute.empty()) return schedule;
+  const ScheduleFacts facts{graph};
+  LiveSchedule live{facts, schedule};
+  for (NodeId n : request.recompute) {
+    if (live.occurrences(n.index).size() > 1 || !graph.node(n).recomputable) continue;
+    const std::uint32_t last = detail::last_read_of(live, n.index);
+    if (last == LiveSchedule::none) continue;
+    const auto again = live.insert(n, live.at(last));
+    if (!live.valid() || live.peak() > request.budget) live.remove(again);
+  }
+  return live.schedule();
+}
+
+}  // namespace reprise
