@@ -44,11 +44,26 @@ expect(3 --config tiny --steps 2 --budget 1000)
 expect(3 --config tiny --steps 2 --budget 1%)
 expect(3 --config tiny --steps 2 --budget 1% --compare)
 
+expect(2 --config tiny --verify --mode eager)
+expect(2 --config tiny --steps 1 --report "${WORK_DIR}/no/such/folder/x.html")
+
+expect(0 --config tiny --steps 3 --verify --report "${WORK_DIR}/report.html" --json "${json}")
+file(READ "${json}" content)
+string(JSON verified GET "${content}" verified)
+file(READ "${WORK_DIR}/report.html" page)
+if(NOT verified EQUAL 2 OR NOT page MATCHES "Memory before and after")
+  message(SEND_ERROR "verified ${verified}, not 2, or no report")
+endif()
+
+expect(0 --config tiny --steps 1 --json "${json}")
+file(READ "${json}" content)
+expect_field("${content}" predicted_peak_bytes NULL)  # nothing was replayed: nothing was predicted
+
 expect(0 --config tiny --steps 3 --batch 6 --compare --json "${json}")
 file(READ "${json}" content)
 foreach(field IN ITEMS batch steps eager_peak_bytes peak_bytes predicted_peak_bytes base_bytes eager_step_s step_s nodes captures eager_runs
         floor_bytes reserved_peak_bytes moved_bytes first_step_moved_bytes plan_s recomputed_nodes extra_time_predicted
-        resident_peak_bytes fallbacks)
+        resident_peak_bytes fallbacks arena_bytes arena_misses verified)
   expect_field("${content}" ${field} NUMBER)
 endforeach()
 expect_field("${content}" model STRING)
