@@ -48,6 +48,7 @@
 #include <reprise/plan/plan_file.hpp>
 #include <reprise/plan/planner.hpp>
 #include <reprise/plan/recompute_search.hpp>
+#include <reprise/plan/repeated_blocks.hpp>
 #include <reprise/plan/request.hpp>
 #include <reprise/plan/schedule.hpp>
 #include <reprise/plan/simulate.hpp>

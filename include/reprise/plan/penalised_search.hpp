@@ -3,10 +3,11 @@
 //
 //   cost = time + price × overload            overload: bytes above the budget, summed over all occurrences (OverloadSum)
 //
-// Three moves, each a handful of edits on a LiveSchedule:
+// Four kinds of moves, each a handful of edits on a LiveSchedule:
 //   drop     what is idle at an overloaded place is computed again before its next use; its inputs are kept until then, or are
 //            computed again as well
 //   take out a recomputation; its readers read the instance before it, which lives longer
+//   twins    a drop or a removal in all repetitions of a block at once (RepeatedBlocks)
 //   shift    an occurrence to another place between its inputs and its readers (first ones too, where the order is free)
 //
 // A cone that is too dear at once is built and taken apart over several moves, through states that a search which always fits
@@ -18,6 +19,7 @@
 #include <cstdint>
 #include <vector>
 
+#include <reprise/plan/repeated_blocks.hpp>
 #include <reprise/plan/undoable_schedule.hpp>
 
 namespace reprise {
@@ -29,7 +31,12 @@ class PenalisedSearch {
   static constexpr std::uint32_t none = LiveSchedule::none;
 
   PenalisedSearch(const ScheduleFacts& facts, std::span<const NodeId> schedule, SearchRules rules, std::uint64_t seed)
-      : facts_(facts), rules_(std::move(rules)), random_(seed), s_(facts, schedule), mark_(facts.graph().node_count(), 0) {
+      : facts_(facts),
+        rules_(std::move(rules)),
+        random_(seed),
+        s_(facts, schedule),
+        mark_(facts.graph().node_count(), 0),
+        blocks_(facts.graph()) {
     s_.watch(rules_.budget);
     for (std::uint32_t n = 0; n < mark_.size(); ++n) total_ += static_cast<double>(facts.ticks(n));
   }
@@ -88,8 +95,10 @@ class PenalisedSearch {
     threshold_ = -temperature_ * std::log(random_.uniform() + 1e-300);
     const bool over = live().overload() > 0;
     const std::uint32_t kind = random_.below(16);
+    const bool together = random_.below(64) == 0;
     bool done = false;
-    if (kind < (over ? 9u : 3u)) done = drop_somewhere();
+    if (together) done = kind < 8 ? drop_twins() : take_out_twins();
+    else if (kind < (over ? 9u : 3u)) done = drop_somewhere();
     else if (kind < 13 && !s_.repeated().empty()) done = take_out_one();
     else done = shift_one();
     if (done && live().valid() && cost() - before <= threshold_) {
@@ -233,6 +242,48 @@ class PenalisedSearch {
     return true;
   }
 
+  // ---- twins --------------------------------------------------------------------------------------------------------------
+
+  // A read far from what made its value, and the same read in every repetition of the block: each gets a run of its own.
+  bool drop_twins() {
+    const Occurrence y = any_occurrence();
+    if (y == none || facts_.reads(live().node(y)).empty()) return false;
+    const auto reads = facts_.reads(live().node(y));
+    const std::uint32_t v = reads[random_.below(reads.size())];
+    const NodeId maker = facts_.graph().values()[v].producer;
+    if (!maker.valid() || blocks_.twins(maker.index).size() < 2) return false;
+    bool done = false;
+    for (std::uint32_t t = 0; t < blocks_.twins(maker.index).size(); ++t) {
+      const std::uint32_t reader = blocks_.counterpart(maker.index, live().node(y), t);
+      if (reader != none) done = run_before(blocks_.twins(maker.index)[t], reader) || done;
+    }
+    return done;
+  }
+
+  // Runs n again before the first run of a reader of its, where something else ran between.
+  bool run_before(std::uint32_t n, std::uint32_t reader) {
+    const Occurrence y = live().occurrences(reader).empty() ? none : live().occurrences(reader).front();
+    if (y == none || !may_repeat(n)) return false;
+    for (std::uint32_t v : facts_.reads(reader)) {
+      const Instance i = live().newest(v, live().slot(y));
+      if (i == none || facts_.graph().values()[v].producer != NodeId{n}) continue;
+      const std::uint32_t used = live().last_read(i, live().slot(y)), made = live().slot(live().maker(i));
+      if (live().at(used == none ? made : used) == live().previous(y)) return false;
+      s_.insert(n, y);
+      return true;
+    }
+    return false;
+  }
+
+  bool take_out_twins() {
+    if (s_.repeated().empty()) return false;
+    const std::uint32_t n = s_.repeated()[random_.below(s_.repeated().size())];
+    if (blocks_.twins(n).size() < 2) return false;
+    for (std::uint32_t twin : blocks_.twins(n))
+      if (const auto runs = live().occurrences(twin); runs.size() > 1) s_.take_out(runs.back(), rules_.keep_order);
+    return true;
+  }
+
   // ---- shift --------------------------------------------------------------------------------------------------------------
 
   bool shift_one() {
@@ -275,6 +326,7 @@ class PenalisedSearch {
   SearchRandom random_;
   UndoableSchedule s_;
   std::vector<std::uint32_t> mark_, needed_, cone_;
+  RepeatedBlocks blocks_;
   std::vector<Occurrence> inserted_;
   std::uint32_t stamp_ = 0;
   std::uint64_t work_ = 0, asked_ = 0;

@@ -62,7 +62,7 @@ class Anneal {
     // A few starts that fit, the best of them annealed through what does not fit, and a last search inside the budget.
     Schedule best() {
       const bool large = graph_.node_count() > 5000;
-      const std::uint64_t starts = large ? 1 : 2, rounds = large ? 1 : 4;
+      const std::uint64_t starts = large ? 1 : 4, rounds = large ? 1 : 4;
       for (std::uint64_t k = 0; k < starts && !stop_(); ++k) from(own_order(graph_), k, work_ / (large ? 4 : 8));
       if (options_.other_strategies && !large) from_others();
       report(0.3);
