@@ -62,6 +62,9 @@
 #include <reprise/plan/strategies/portfolio.hpp>
 #include <reprise/plan/undoable_schedule.hpp>
 
+#include <reprise/guide/eviction.hpp>
+#include <reprise/guide/followed_plan.hpp>
+
 #include <reprise/rewrite/backends/ir_backend.hpp>
 #include <reprise/rewrite/backends/null_backend.hpp>
 #include <reprise/rewrite/concepts.hpp>

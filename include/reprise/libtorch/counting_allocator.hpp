@@ -111,7 +111,7 @@ struct MemoryGate {
   virtual void before_allocation(Bytes bytes) = 0;
   /// What it has spent on that so far: not part of the op that asked.
   [[nodiscard]] virtual Microseconds time_spent() const = 0;
-  /// Memory that nobody keeps was given back on this thread.
+  /// Memory that has no keeper was given back on this thread.
   virtual void after_release(Bytes /*bytes*/, std::uint64_t /*serial*/) {}
 };
 
@@ -215,6 +215,7 @@ class CountingAllocator final : public c10::Allocator {
   REPRISE_ONE_PER_PROCESS static void release(void* data) {
     if (data == nullptr) return;
     BlockHeader* header = header_of(data);
+    const bool known = header->keeper != nullptr;
     if (kept(header, data)) return;
     const Bytes bytes{header->bytes};
     const std::uint64_t serial = header->serial;
@@ -226,7 +227,7 @@ class CountingAllocator final : public c10::Allocator {
     } else {
       c10::free_cpu(header);
     }
-    if (MemoryGate* gate = memory_gate()) gate->after_release(bytes, serial);
+    if (MemoryGate* gate = memory_gate(); gate != nullptr && !known) gate->after_release(bytes, serial);
   }
 };
 

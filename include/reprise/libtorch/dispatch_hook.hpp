@@ -39,7 +39,7 @@ class DispatchHook {
   void switch_on() {
     if (current() != nullptr)
       throw Error(Errc::bad_argument,
-                  "a step is already being recorded on this thread: a Recorder, capture() or TrainStep cannot be used inside another one");
+                  "a step is already being recorded on this thread: a MemoryBudget's step, capture() or TrainStep cannot be used inside another one");
     register_fallback();
     current() = this;
     key_.emplace(key);

@@ -103,6 +103,12 @@ inline std::string node_name(const Call& call) {
   return call.path.empty() ? op : call.path + "/" + op;
 }
 
+inline std::string describe_value(const Recording& recording, ValueId v) {
+  const RecordedValue& value = recording.values[v.index];
+  if (!value.producer.valid()) return "'" + value.name + "'";
+  return "node " + std::to_string(value.producer.index) + " (" + node_name(recording.calls[value.producer.index]) + ") made";
+}
+
 // What the node reads, each once. A view of something persistent is read together with what it is a view of: that is what ties
 // the reader to its place among the updates.
 inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& call) {
@@ -139,6 +145,7 @@ inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& ca
                        .bytes = value.bytes,
                        .role = value.role,
                        .persistent = value.persistent,
+                       .initial = value.initial,
                        .alias_of = value.alias_of,
                        .overwrites = value.overwrites,
                        .extra = detail::value_extra(recording, ValueId{i})});

@@ -10,9 +10,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -30,12 +32,34 @@ struct OpFacts {
   bool reads_to_host = false;           ///< returns something that depends on data and is no tensor
   bool about_shapes_only = false;       ///< returns no tensor, and what it returns depends on shapes alone
   bool hands_lengths_to_host = false;   ///< goes with a composite op that reads lengths behind the dispatcher
+  bool views_only = false;              ///< reads no data: what it returns lies in what it was given
   bool repeatable = true;               ///< running it again has no effect beyond its results
 
   [[nodiscard]] bool moves_statistics() const { return !statistics.empty(); }
 };
 
 namespace detail {
+
+/// Operators of other libraries that their users have declared pure.
+struct PureOps {
+  std::mutex guard{};
+  std::set<std::string, std::less<>> names{};
+
+  [[nodiscard]] bool holds(const std::string& name) {
+    const std::lock_guard lock(guard);
+    return names.contains(name);
+  }
+  static PureOps& instance() {
+    static auto& ops = *new PureOps;
+    return ops;
+  }
+};
+
+/// Whether all that it returns are views of what it was given.
+inline bool returns_views(const c10::FunctionSchema& schema) {
+  const auto is_view = [](const c10::Argument& result) { return result.alias_info() != nullptr && !result.alias_info()->isWrite(); };
+  return !schema.returns().empty() && std::ranges::all_of(schema.returns(), is_view);
+}
 
 inline OpFacts look_up_facts(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
@@ -53,7 +77,8 @@ inline OpFacts look_up_facts(const c10::OperatorHandle& op) {
   facts.reads_to_host = !tensors_only && (op.hasTag(at::Tag::data_dependent_output) || !builtin);
   facts.about_shapes_only = builtin && !tensors_only && !facts.reads_to_host;
   facts.hands_lengths_to_host = facts.name == "aten::_ctc_loss" || facts.name == "aten::_pack_padded_sequence";
-  facts.repeatable = builtin && !facts.reads_to_host;
+  facts.repeatable = (builtin || PureOps::instance().holds(facts.name)) && !facts.reads_to_host;
+  facts.views_only = builtin && returns_views(schema);
 
   const std::string_view name = facts.name;
   const bool written = std::ranges::find(facts.writes, true) != facts.writes.end();
@@ -68,6 +93,13 @@ inline OpFacts look_up_facts(const c10::OperatorHandle& op) {
 }
 
 }  // namespace detail
+
+/// An operator of another library, "ns::op", depends on its arguments alone and changes none: it may be run again. To be said
+/// before the operator is first seen.
+inline void assume_pure(std::string name) {
+  const std::lock_guard lock(detail::PureOps::instance().guard);
+  detail::PureOps::instance().names.insert(std::move(name));
+}
 
 /// Facts live as long as the process: recordings point to them. The lock is taken once per operator and thread.
 [[nodiscard]] inline const OpFacts& facts_of(const c10::OperatorHandle& op) {

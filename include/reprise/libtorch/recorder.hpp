@@ -19,6 +19,7 @@
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -26,6 +27,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/SequenceNumber.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <reprise/error.hpp>
@@ -43,8 +45,12 @@ struct RecorderHooks {
   virtual ~RecorderHooks() = default;
   /// The op has not run; `arguments` are its own. Anything that it reads may be brought back here.
   virtual void before(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> /*arguments*/) {}
+  /// The op has not run, but is known as a call: what it reads and which storages it will write.
+  virtual void ready(const Call& /*call*/, std::span<const StorageIndex> /*writes*/) {}
   /// The op has run and has become `node`.
   virtual void after(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> /*results*/, NodeId /*node*/) {}
+  /// The host asks for a pointer to write through. True where that is dealt with: the recording then remains of use.
+  virtual bool host_access(StorageIndex /*storage*/) { return false; }
 };
 
 class Recorder final : public DispatchHook {
@@ -80,10 +86,70 @@ class Recorder final : public DispatchHook {
 
   [[nodiscard]] StorageTable& storages() { return table_; }
   [[nodiscard]] std::size_t calls_seen() const { return recording_.calls.size(); }
+  [[nodiscard]] const Recording& recording() const { return recording_; }
+  [[nodiscard]] StorageIndex storage_of(ValueId v) const { return v.valid() ? storage_of_value_[v.index] : no_storage; }
+  [[nodiscard]] bool is_persistent(StorageIndex s) const { return state_[s].persistent; }
+  [[nodiscard]] Bytes base() const { return base_; }
+  /// The call must not be run again, for a reason that was found out later.
+  void forbid_again(NodeId node) { recording_.calls[node.index].repeatable = false; }
+  /// Asks again to be told when the host takes a pointer.
+  void watch(StorageIndex s) { table_.watch(s, &on_host_access); }
+  [[nodiscard]] std::uint64_t start_serial() const { return start_serial_; }
+
+  /// The value that brought the contents that a storage has now: what owns it, or what was last written into it.
+  [[nodiscard]] ValueId newest_in(StorageIndex s) const {
+    return state_[s].views.empty() ? state_[s].root : maker_of(state_[s].views.front().second);
+  }
+  /// What a view looks at.
+  [[nodiscard]] ValueId maker_of(ValueId v) const {
+    while (recording_.values[v.index].alias_of.valid()) v = recording_.values[v.index].alias_of;
+    return v;
+  }
+
+  /// Numbers that LibTorch wraps get a value each, so that a number that changes from step to step leaves the others their ids.
+  void give_each_number_a_value() { share_numbers_ = false; }
+
+  /// The user's code held the storage until now, though no op reads it any more: a call of its own says so.
+  void note_release(StorageIndex s) {
+    const bool persistent = state_[s].persistent;
+    const ValueId v = persistent ? state_[s].root : newest_in(s);
+    if (persistent) {
+      for (const Call& call : recording_.calls)
+        if (std::ranges::find(call.updates, v) != call.updates.end()) return;  // an update needs a value that is there to the end
+      recording_.values[v.index].persistent = false;
+      recording_.values[v.index].initial = true;
+    }
+    released_.push_back(v);
+  }
+  /// What was let go since the last op becomes part of the recording: it existed until here.
+  void add_releases() {
+    for (ValueId v : std::exchange(released_, {})) {
+      Call call;
+      call.kind = CallKind::release;
+      call.reads.push_back({0, -1, v});
+      call.phase = current_phase();
+      call.repeatable = false;
+      recording_.calls.push_back(std::move(call));
+    }
+  }
+  /// Memory from before the step that no op has read was given back.
+  void note_release(Bytes bytes) {
+    if (recording_.calls.empty()) {
+      base_ = base_ - bytes;
+      return;
+    }
+    RecordedValue value;
+    value.origin = Origin::captured;
+    value.name = "released." + std::to_string(released_count_++);
+    value.bytes = bytes;
+    value.initial = true;
+    released_.push_back(add_value(std::move(value)));
+  }
 
   /// Switches the recorder off and hands over what it saw. `outputs` are the values that the caller takes out of the step;
   /// whatever else was made in the step and is still alive is noted as kept.
   [[nodiscard]] Recording finish(std::vector<ValueId> outputs = {}) {
+    add_releases();
     recording_.peak = cpu_memory().existing_peak();
     recording_.base = base_;
     stop();
@@ -130,11 +196,13 @@ class Recorder final : public DispatchHook {
   // ── one op ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
   void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) {
+    add_releases();
     Call call;
     call.op = op;
     call.facts = &facts_of(op);
     call.keys = keys;
     call.repeatable = call.facts->repeatable;
+    call.grad_mode = at::GradMode::is_enabled();
     place(call);
     if (hooks_ != nullptr) hooks_->before(op, torch::jit::last(stack, op.schema().arguments().size()));
     read_arguments(call, stack);
@@ -145,6 +213,11 @@ class Recorder final : public DispatchHook {
       refuse(call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
              ") goes with lengths that LibTorch reads behind the dispatcher");
     const std::vector<PendingWrite> writes = writes_of(call);
+    if (hooks_ != nullptr) {
+      std::vector<StorageIndex> written;
+      for (const PendingWrite& write : writes) written.push_back(write.storage);
+      hooks_->ready(call, written);
+    }
     for (const ArgumentSlot& slot : call.reads) unwatch(slot.value);
 
     cpu_memory().open_window();
@@ -199,7 +272,7 @@ class Recorder final : public DispatchHook {
   void read_argument(Call& call, std::uint32_t arg, const c10::IValue& argument) {
     if (argument.isTensor()) {
       const at::Tensor& tensor = argument.toTensor();
-      if (tensor.defined()) call.reads.push_back({arg, -1, read(tensor, call.facts->name)});
+      if (tensor.defined()) add_read(call, arg, -1, tensor);
       call.args.emplace_back(tensor.defined() ? c10::IValue() : argument);
       return;
     }
@@ -207,19 +280,24 @@ class Recorder final : public DispatchHook {
       std::int32_t element = 0;
       std::vector<c10::IValue> blanks;
       for (const c10::IValue& item : argument.toListRef()) {
-        if (item.isTensor() && item.toTensor().defined()) call.reads.push_back({arg, element, read(item.toTensor(), call.facts->name)});
+        if (item.isTensor() && item.toTensor().defined()) add_read(call, arg, element, item.toTensor());
         ++element;
       }
       call.args.push_back(blank_list(argument));
       return;
     }
     if (argument.isStorage() || argument.isObject() || argument.isPyObject() || argument.isFuture())
-      refuse(call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
+      refuse_call(call, call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
              ") takes an argument that cannot be kept for another run");
     if (argument.isGenerator() && argument.toGenerator().defined() && argument.toGenerator() != at::detail::getDefaultCPUGenerator())
-      refuse(call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
+      refuse_call(call, call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
              ") draws from a generator of the user's own, whose state at the next step cannot be known");
     call.args.push_back(argument);
+  }
+
+  void add_read(Call& call, std::uint32_t arg, std::int32_t element, const at::Tensor& tensor) {
+    call.reads.push_back({arg, element, read(tensor, call.facts->name)});
+    if (!call.reads.back().value.valid()) call.repeatable = false;
   }
 
   static bool holds_tensors(const c10::IValue& list) {
@@ -324,7 +402,7 @@ class Recorder final : public DispatchHook {
     value.persistent = true;
     const auto* bytes = static_cast<const std::byte*>(tensor.const_data_ptr());
     value.scalar.assign(bytes, bytes + tensor.nbytes());
-    for (ValueId known : scalars_) {
+    for (ValueId known : share_numbers_ ? scalars_ : std::vector<ValueId>{}) {
       const RecordedValue& other = recording_.values[known.index];
       if (other.scalar == value.scalar && other.geometry == value.geometry) return known;
     }
@@ -454,7 +532,7 @@ class Recorder final : public DispatchHook {
   Bytes note_result(Call& call, NodeId node, std::uint32_t index, std::int32_t element, const at::Tensor& tensor) {
     if (!tensor.defined()) return {};
     if (!is_plain(tensor)) {
-      refuse(call.facts->name + " (node " + std::to_string(node.index) + ") makes a tensor that is not plain strided memory (" +
+      refuse_call(call, call.facts->name + " (node " + std::to_string(node.index) + ") makes a tensor that is not plain strided memory (" +
              c10::str(tensor.layout()) + ")");
       return {};
     }
@@ -506,6 +584,7 @@ class Recorder final : public DispatchHook {
     const StorageIndex s = table_.find(storage);
     if (s == no_storage) return;
     table_.forget_watch(s);
+    if (hooks_ != nullptr && hooks_->host_access(s)) return;
     StorageState& state = state_[s];
     if (!state.persistent && state.made_without_tensors) {
       state.exposed = true;
@@ -580,8 +659,6 @@ class Recorder final : public DispatchHook {
     return v;
   }
 
-  [[nodiscard]] StorageIndex storage_of(ValueId v) const { return v.valid() ? storage_of_value_[v.index] : no_storage; }
-
   static Bytes bytes_of(const c10::StorageImpl& storage) {
     return storage.device_type() == c10::DeviceType::CPU ? CountingAllocator::bytes_of(storage.data_ptr())
                                                          : Bytes{static_cast<std::int64_t>(storage.nbytes())};
@@ -609,6 +686,12 @@ class Recorder final : public DispatchHook {
     return Role::other;
   }
 
+  // A reason not to run this call again, and so the step.
+  void refuse_call(Call& call, std::string why) {
+    call.repeatable = false;
+    refuse(std::move(why));
+  }
+
   void refuse(std::string why) {
     if (recording_.refusal.empty()) recording_.refusal = std::move(why);
   }
@@ -626,6 +709,9 @@ class Recorder final : public DispatchHook {
   GeneratorState generator_after_ = GeneratorState::now();  // where the last random op left it
   std::uint64_t sequence_ = 0;
   std::size_t captured_ = 0;
+  std::vector<ValueId> released_;  // since the last op
+  std::size_t released_count_ = 0;
+  bool share_numbers_ = true;
   Phase phase_ = Phase::forward;
 };
 

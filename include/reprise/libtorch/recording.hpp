@@ -52,6 +52,7 @@ struct RecordedValue {
   ValueId overwrites{};
   NodeId producer{};
   bool persistent = false;
+  bool initial = false;                                                 ///< there before the step, and given back in the middle of it
   std::vector<std::byte> scalar{};                                      ///< of Origin::scalar: its bytes
   std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> captured{};  ///< of Origin::captured
 };
@@ -81,6 +82,7 @@ enum class CallKind : std::uint8_t {
   op,        ///< an operator
   alias,     ///< a view that nobody asked for: an older view read after a write
   constant,  ///< bytes that the host wrote into a tensor made in the step
+  release,   ///< the user's code lets go of what it reads: until here that was held
 };
 
 struct Call {
@@ -98,11 +100,18 @@ struct Call {
   Phase phase = Phase::forward;
   NodeId forward{};
   bool repeatable = true;
+  bool grad_mode = true;  ///< what it was: some kernels keep more for backward while it is on
   Microseconds time{};
   Bytes workspace{};
 
   [[nodiscard]] std::string op_name() const {
-    return kind == CallKind::op ? facts->name : kind == CallKind::alias ? "reprise::alias" : "reprise::constant";
+    switch (kind) {
+      case CallKind::op: return facts->name;
+      case CallKind::alias: return "reprise::alias";
+      case CallKind::constant: return "reprise::constant";
+      case CallKind::release: break;
+    }
+    return "reprise::release";
   }
 };
 

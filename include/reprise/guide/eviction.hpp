@@ -1,0 +1,157 @@
+#pragma once
+// What to give up when memory runs out in the middle of a step that nobody has planned: an eviction policy picks one storage.
+//
+//   CostSizeStaleness policy;
+//   policy.touch(7, {.bytes = 4096_B, .cost = 120_us, .clock = 1});    // storage 7 was made or used at op 1
+//   policy.touch(8, {.bytes = 4096_B, .cost = 3_us, .clock = 2});
+//   policy.pick(10, [](std::uint32_t) { return true; });               // 8: far cheaper to make again, and as large
+//
+// The default is that of dynamic tensor rematerialisation (Kirisame et al., ICLR 2021): the least cost / (bytes × staleness),
+// where cost is what making the storage again would take, together with everything next to it that is gone already. Staleness
+// changes with every op, so nothing can be kept sorted by that score; but among storages whose cost / bytes lies within a factor
+// √2, the one that was used longest ago is the best to within that factor. So there is one queue for each such class, and a pick
+// looks at the front of each: a bounded number of looks, however many storages there are.
+
+#include <cmath>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include <reprise/units.hpp>
+
+namespace reprise {
+
+/// A storage that could be given up.
+struct EvictionCandidate {
+  Bytes bytes{};
+  Microseconds cost{};      ///< to get it back
+  std::uint64_t clock = 0;  ///< the op that used it last
+};
+
+/// Picks what to give up. `touch` adds a storage or says that it was used or costs something else now, `erase` takes it away.
+template <class Policy>
+concept EvictionPolicy = requires(Policy policy, const Policy constant, std::uint32_t storage, const EvictionCandidate candidate,
+                                  std::uint64_t clock, bool (*may_go)(std::uint32_t)) {
+  policy.touch(storage, candidate);
+  policy.erase(storage);
+  { constant.pick(clock, may_go) } -> std::convertible_to<std::optional<std::uint32_t>>;
+};
+
+/// Gives nothing up: what does not fit is an error.
+struct NullEviction {
+  void touch(std::uint32_t /*storage*/, const EvictionCandidate& /*candidate*/) {}
+  void erase(std::uint32_t /*storage*/) {}
+  template <class MayGo>
+  [[nodiscard]] std::optional<std::uint32_t> pick(std::uint64_t /*clock*/, MayGo&& /*may_go*/) const {
+    return std::nullopt;
+  }
+};
+
+/// The one that was used longest ago.
+class LeastRecentlyUsed {
+ public:
+  void touch(std::uint32_t storage, const EvictionCandidate& /*candidate*/) {
+    erase(storage);
+    place_[storage] = order_.insert(order_.end(), storage);
+  }
+  void erase(std::uint32_t storage) {
+    const auto it = place_.find(storage);
+    if (it == place_.end()) return;
+    order_.erase(it->second);
+    place_.erase(it);
+  }
+  template <class MayGo>
+  [[nodiscard]] std::optional<std::uint32_t> pick(std::uint64_t /*clock*/, MayGo&& may_go) const {
+    for (std::uint32_t storage : order_)
+      if (may_go(storage)) return storage;
+    return std::nullopt;
+  }
+
+ private:
+  std::list<std::uint32_t> order_;
+  std::unordered_map<std::uint32_t, std::list<std::uint32_t>::iterator> place_;
+};
+
+/// The largest one; of equal ones the first.
+class LargestFirst {
+ public:
+  void touch(std::uint32_t storage, const EvictionCandidate& candidate) {
+    erase(storage);
+    order_.emplace(-candidate.bytes.count, storage);
+    bytes_[storage] = candidate.bytes.count;
+  }
+  void erase(std::uint32_t storage) {
+    const auto it = bytes_.find(storage);
+    if (it == bytes_.end()) return;
+    order_.erase({-it->second, storage});
+    bytes_.erase(it);
+  }
+  template <class MayGo>
+  [[nodiscard]] std::optional<std::uint32_t> pick(std::uint64_t /*clock*/, MayGo&& may_go) const {
+    for (const auto& [bytes, storage] : order_)
+      if (may_go(storage)) return storage;
+    return std::nullopt;
+  }
+
+ private:
+  std::set<std::pair<std::int64_t, std::uint32_t>> order_;
+  std::unordered_map<std::uint32_t, std::int64_t> bytes_;
+};
+
+/// The least cost / (bytes × staleness).
+class CostSizeStaleness {
+ public:
+  void touch(std::uint32_t storage, const EvictionCandidate& candidate) {
+    erase(storage);
+    const double price = candidate.cost.count / static_cast<double>(std::max<std::int64_t>(candidate.bytes.count, 1));
+    const int c = class_of(price);
+    auto& queue = queues_[c];
+    auto at = queue.end();
+    while (at != queue.begin() && std::prev(at)->clock > candidate.clock) --at;  // what was repriced keeps its place in time
+    place_[storage] = {c, queue.insert(at, {storage, price, candidate.clock})};
+  }
+
+  void erase(std::uint32_t storage) {
+    const auto it = place_.find(storage);
+    if (it == place_.end()) return;
+    const auto queue = queues_.find(it->second.first);
+    queue->second.erase(it->second.second);
+    if (queue->second.empty()) queues_.erase(queue);
+    place_.erase(it);
+  }
+
+  template <class MayGo>
+  [[nodiscard]] std::optional<std::uint32_t> pick(std::uint64_t clock, MayGo&& may_go) const {
+    std::optional<std::uint32_t> best;
+    double least = 0;
+    for (const auto& [c, queue] : queues_) {
+      for (const Entry& entry : queue) {
+        if (!may_go(entry.storage)) continue;
+        const double score = entry.price / static_cast<double>(clock - std::min(clock, entry.clock) + 1);
+        if (!best || score < least) {
+          best = entry.storage;
+          least = score;
+        }
+        break;  // the others of its class were used later
+      }
+    }
+    return best;
+  }
+
+ private:
+  struct Entry {
+    std::uint32_t storage = 0;
+    double price = 0;
+    std::uint64_t clock = 0;
+  };
+  static int class_of(double price) { return price > 0 ? static_cast<int>(std::floor(2 * std::log2(price))) : -4096; }
+
+  std::map<int, std::list<Entry>> queues_;
+  std::unordered_map<std::uint32_t, std::pair<int, std::list<Entry>::iterator>> place_;
+};
+
+}  // namespace reprise

@@ -1,0 +1,241 @@
+#pragma once
+// Where the bytes of each storage of a step are, while the user's code goes on holding its tensors.
+//
+//   resident ──drop──▶ dropped ──put_back──▶ resident          the bytes are freed under whoever holds the tensor
+//      │  └──move_out──▶ moved_out ──bring_in──▶ resident      the bytes lie in a file meanwhile
+//      └── the last tensor dies ──▶ gone, or held: the bytes are still wanted, and are kept here
+//
+// Tensors and storages are held weakly: a strong pointer would change what autograd does. The death of a resident storage is told
+// by the allocator (BlockKeeper), that of an emptied one by a tombstone that lies in the place of its bytes.
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <reprise/libtorch/counting_allocator.hpp>
+#include <reprise/libtorch/memory_limit.hpp>
+#include <reprise/libtorch/recorder.hpp>
+#include <reprise/libtorch/spill_file.hpp>
+
+namespace reprise {
+
+enum class Where : std::uint8_t {
+  foreign,    ///< not from our allocator: never touched
+  resident,   ///< under the user's tensors
+  held,       ///< the user's tensors are gone, the bytes are kept
+  dropped,    ///< the user's tensors are there, the bytes are not
+  moved_out,  ///< in a file
+  gone,       ///< neither
+};
+
+/// Told of deaths.
+struct StorageOwner {
+  virtual ~StorageOwner() = default;
+  /// The last tensor over it has died; true where its bytes are still wanted (only asked while they are resident).
+  virtual bool died(StorageIndex s) = 0;
+};
+
+class StepStorages final : public BlockKeeper {
+ public:
+  StepStorages(Recorder& recorder, StorageOwner& owner, SpillFile& file) : recorder_(recorder), owner_(owner), file_(file) {}
+  ~StepStorages() override { let_go(); }
+  StepStorages(const StepStorages&) = delete;
+  StepStorages& operator=(const StepStorages&) = delete;
+
+  /// Takes over what the recorder has come to know since the last time.
+  void catch_up() {
+    for (auto s = static_cast<StorageIndex>(spots_.size()); s < table().size(); ++s) {
+      spots_.emplace_back();
+      look_at(s);
+    }
+  }
+  /// Looks again at a storage that an op has written: it may have been given other memory.
+  void look_at(StorageIndex s) {
+    const auto storage = table().lock(s);
+    if (!storage || spots_[s].where == Where::dropped || spots_[s].where == Where::moved_out) return;
+    const c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+    spots_[s].where = CountingAllocator::owns(data) ? Where::resident : Where::foreign;
+    if (spots_[s].where == Where::foreign) return;
+    spots_[s].bytes = CountingAllocator::bytes_of(data);
+    CountingAllocator::set_keeper(data, this, s);
+  }
+
+  [[nodiscard]] std::size_t size() const { return spots_.size(); }
+  [[nodiscard]] Where where(StorageIndex s) const { return spots_[s].where; }
+  [[nodiscard]] Bytes bytes(StorageIndex s) const { return spots_[s].bytes; }
+  [[nodiscard]] const TransferStats& transfers() const { return transfers_; }
+  [[nodiscard]] std::size_t dropped_count() const { return dropped_; }
+
+  /// The storage to make tensors over; null where the bytes are not in memory.
+  [[nodiscard]] c10::Storage memory_of(StorageIndex s) const {
+    if (spots_[s].where == Where::held) return spots_[s].kept;
+    if (spots_[s].where != Where::resident && spots_[s].where != Where::foreign) return {};
+    return c10::Storage(table().lock(s));
+  }
+
+  /// Frees the bytes: of a resident storage under its tensors, of a held one for good.
+  void drop(StorageIndex s) {
+    if (spots_[s].where == Where::held) return release_held(s);
+    const auto storage = table().lock(s);
+    c10::DataPtr bytes = bury(s, Where::dropped);
+    guard(*storage, "this tensor was dropped to stay inside Reprise's budget; use it in an op, or say step.pin(tensor) before");
+    ++dropped_;
+    CountingAllocator::set_keeper(bytes, nullptr);
+  }
+
+  void put_back(StorageIndex s, c10::DataPtr&& data) {
+    const auto storage = table().lock(s);
+    if (spots_[s].where == Where::dropped) --dropped_;
+    cpu_memory().move_out(-spots_[s].bytes.count);
+    CountingAllocator::set_keeper(data, this, s);
+    unearth(s, *storage, std::move(data));
+  }
+
+  void move_out(StorageIndex s) {
+    const auto storage = table().lock(s);
+    const auto start = std::chrono::steady_clock::now();
+    spots_[s].place = file_.write(storage->_mutable_data_ptr_no_checks().get(), static_cast<std::size_t>(spots_[s].bytes.count));
+    c10::DataPtr bytes = bury(s, Where::moved_out);
+    guard(*storage, "this tensor is moved out to stay inside Reprise's budget; use it in an op, or say step.pin(tensor) before");
+    CountingAllocator::set_keeper(bytes, nullptr);
+    ++transfers_.moved_out;
+    transfers_.bytes_out += spots_[s].bytes;
+    transfers_.time_out += since(start);
+  }
+
+  void bring_in(StorageIndex s) {
+    const auto storage = table().lock(s);
+    cpu_memory().move_out(-spots_[s].bytes.count);
+    c10::DataPtr data;
+    try {
+      data = counting_allocator().allocate(static_cast<std::size_t>(spots_[s].bytes.count));
+    } catch (...) {
+      cpu_memory().move_out(spots_[s].bytes.count);
+      throw;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    file_.read(spots_[s].place, data.get());
+    file_.release(spots_[s].place);
+    CountingAllocator::set_keeper(data, this, s);
+    unearth(s, *storage, std::move(data));
+    ++transfers_.brought_back;
+    transfers_.bytes_in += spots_[s].bytes;
+    transfers_.time_in += since(start);
+  }
+
+  /// Gives up what is held: nobody will read it again.
+  void release_held(StorageIndex s) {
+    if (spots_[s].where != Where::held) return;
+    cpu_memory().move_out(spots_[s].bytes.count);
+    spots_[s].where = Where::gone;
+    spots_[s].kept = {};
+  }
+  /// The held bytes of a storage that has died, handed over with their count.
+  [[nodiscard]] c10::Storage take_held(StorageIndex s) {
+    spots_[s].where = Where::gone;
+    return std::exchange(spots_[s].kept, {});
+  }
+  void hold(StorageIndex s, c10::Storage memory) {
+    spots_[s].where = Where::held;
+    spots_[s].kept = std::move(memory);
+  }
+
+  /// Nobody is asked or told any more. What is dropped or moved out stays so.
+  void let_go() {
+    const std::lock_guard lock(CountingAllocator::keepers());
+    for (StorageIndex s = 0; s < spots_.size(); ++s) {
+      release_held(s);
+      if (spots_[s].where == Where::resident) {
+        const auto storage = table().lock(s);
+        if (storage && CountingAllocator::owns(storage->_mutable_data_ptr_no_checks()))
+          CountingAllocator::set_keeper(storage->_mutable_data_ptr_no_checks(), nullptr);
+        spots_[s].where = Where::foreign;
+      }
+      if (spots_[s].stone != nullptr) spots_[s].stone->storages = nullptr;
+    }
+  }
+
+  bool keep(void* data, std::uint32_t tag) override {
+    if (table().alive(tag)) return false;  // only its memory was exchanged: resized
+    Spot& spot = spots_[tag];
+    const bool wanted = owner_.died(tag);
+    spot.where = Where::gone;
+    if (!wanted) return false;
+    spot.kept = c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), spot.bytes.count,
+                                                                   CountingAllocator::take_over(data), &counting_allocator(), false));
+    spot.where = Where::held;
+    cpu_memory().move_out(-spot.bytes.count);
+    return true;
+  }
+
+ private:
+  /// Lies in an emptied storage; its deleter runs when that storage dies, or is filled again.
+  struct Tombstone {
+    StepStorages* storages;
+    StorageIndex storage;
+
+    static void fall(void* self) {
+      const auto* stone = static_cast<Tombstone*>(self);
+      {
+        const std::lock_guard lock(CountingAllocator::keepers());
+        if (stone->storages != nullptr) stone->storages->died_empty(stone->storage);
+      }
+      delete stone;
+    }
+  };
+
+  struct Spot {
+    Where where = Where::foreign;
+    Bytes bytes{};
+    c10::Storage kept{};
+    SpillFile::Place place{};
+    Tombstone* stone = nullptr;
+  };
+
+  [[nodiscard]] StorageTable& table() const { return recorder_.storages(); }
+
+  static Microseconds since(std::chrono::steady_clock::time_point start) {
+    return {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count()};
+  }
+
+  c10::DataPtr bury(StorageIndex s, Where where) {
+    auto* stone = new Tombstone{this, s};
+    c10::DataPtr bytes = table().empty(s, {nullptr, stone, &Tombstone::fall, c10::Device(c10::DeviceType::CPU)});
+    spots_[s].stone = stone;
+    spots_[s].where = where;
+    cpu_memory().move_out(spots_[s].bytes.count);
+    return bytes;
+  }
+
+  void unearth(StorageIndex s, c10::StorageImpl& storage, c10::DataPtr&& data) {
+    std::exchange(spots_[s].stone, nullptr)->storages = nullptr;  // it did not die
+    if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); }) storage.clear_data_ptr_access_error_msg_();
+    table().refill(s, std::move(data));
+    spots_[s].where = Where::resident;
+  }
+
+  void died_empty(StorageIndex s) {
+    if (spots_[s].where == Where::moved_out) file_.release(spots_[s].place);
+    if (spots_[s].where == Where::dropped) --dropped_;
+    cpu_memory().move_out(-spots_[s].bytes.count);
+    spots_[s].where = Where::gone;
+    spots_[s].stone = nullptr;
+    static_cast<void>(owner_.died(s));
+  }
+
+  static void guard(c10::StorageImpl& storage, const char* why) {
+    if constexpr (requires { storage.release_data_and_set_meta_custom_data_ptr_error_msg_(std::string{}); })
+      storage.release_data_and_set_meta_custom_data_ptr_error_msg_(std::string(why));
+  }
+
+  Recorder& recorder_;
+  StorageOwner& owner_;
+  SpillFile& file_;
+  std::vector<Spot> spots_;  // by StorageIndex
+  std::size_t dropped_ = 0;
+  TransferStats transfers_;
+};
+
+}  // namespace reprise
