@@ -239,6 +239,7 @@ class RecomputeSearch {
 
   // An input of the cone is there anyway, or is kept until the cone runs, or is computed again as well.
   bool serve(std::uint32_t t, std::uint32_t reader, Instance dropped, std::uint32_t p) {
+    ++work_;
     const LiveSchedule& l = live();
     const StepGraph& g = facts_.graph();
     if (const NodeId producer = g.values()[t].producer; producer.valid() && mark_[producer.index] == stamp_) return true;

@@ -47,7 +47,7 @@ class UndoableSchedule {
 
   Occurrence insert(std::uint32_t n, Occurrence before) {
     const Occurrence x = live_.insert(NodeId{n}, before);
-    ++edits_;
+    charge(n);
     log_.push_back({x, n, before, true});
     note_repeats(n);
     return x;
@@ -57,7 +57,7 @@ class UndoableSchedule {
     const std::uint32_t n = live_.node(x);
     log_.push_back({x, n, live_.next(x), false});
     live_.remove(x);
-    ++edits_;
+    charge(n);
     note_repeats(n);
   }
 
@@ -92,7 +92,7 @@ class UndoableSchedule {
     for (Occurrence y : makers) remove_if_dead(y, keep_first);
   }
 
-  /// Edits so far, taken back ones included: what limits are counted in.
+  /// Edits so far, taken back ones included and those of nodes that read much counted more: what limits are counted in.
   [[nodiscard]] std::uint64_t edits() const { return edits_; }
 
   [[nodiscard]] std::size_t mark() const { return log_.size(); }
@@ -101,7 +101,7 @@ class UndoableSchedule {
   void undo_to(std::size_t mark) {
     for (; log_.size() > mark; log_.pop_back()) {
       const Edit e = log_.back();
-      ++edits_;
+      charge(e.node);
       if (e.inserted) live_.remove(e.occurrence);
       else live_.insert(NodeId{e.node}, e.before);  // gets its old handle back: spares are used last in, first out
       note_repeats(e.node);
@@ -123,6 +123,9 @@ class UndoableSchedule {
       if (const LiveSchedule::Instance i = live_.newest(v, live_.slot(x)); i != none) makers.push_back(live_.maker(i));
     return makers;
   }
+
+  // What an edit takes grows with the lifetimes that it changes.
+  void charge(std::uint32_t n) { edits_ += 1 + live_.facts().reads(n).size() / 4; }
 
   void note_repeats(std::uint32_t n) {
     const bool repeats = live_.occurrences(n).size() > 1;

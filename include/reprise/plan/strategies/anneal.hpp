@@ -63,7 +63,8 @@ class Anneal {
     Schedule best() {
       const bool large = graph_.node_count() > 5000;
       const std::uint64_t starts = large ? 1 : 4, rounds = large ? 1 : 4;
-      for (std::uint64_t k = 0; k < starts && !stop_(); ++k) from(own_order(graph_), k, work_ / (large ? 4 : 8));
+      for (std::uint64_t k = 0; k < starts && spent_ <= work_ / 2 && !stop_(); ++k)
+        from(own_order(graph_), k, work_ / (large ? 4 : 8));
       if (options_.other_strategies && !large) from_others();
       report(0.3);
       for (std::uint64_t k = 0; k < rounds && !stop_(); ++k) {
