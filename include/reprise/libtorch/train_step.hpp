@@ -498,7 +498,7 @@ class TrainStep {
       for (int attempt = 0; attempt < 3; ++attempt) {
         const Bytes excess = reserved_above(known.layout->height, known) - room();
         log_.info("an arena of " + format_bytes(known.layout->height) + " is " + format_bytes(excess) + " too much: planned for less");
-        request.budget -= excess;
+        request.budget -= excess + Bytes{room().count / 100 * (attempt + 1)};  // packing does not shrink byte by byte with the plan
         if (request.budget <= floor_bytes(known.captured->graph())) break;
         Plan lower = plan_with(options_.strategy, known.captured->graph(), request);
         last_.plan_seconds += lower.seconds;
