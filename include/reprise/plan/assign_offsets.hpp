@@ -7,9 +7,10 @@
 //   c       3      6      4         0          a is gone by then
 //                                   height 6 = the maximal load: nothing is wasted
 //
-// Buffers are placed one after the other, each at the lowest gap that is free for its whole life, in several orders (by size, by
-// life, by the load that they meet, …), or simply on top of each other (skyline.hpp: fast for any number); the best order is then improved by letting the buffers that ended up highest go first.
-// Dynamic storage allocation is NP-hard; on the lifetimes of training steps a few rounds reach the maximal load or come close.
+// Buffers are placed as an allocator would in the course of time (hole_list.hpp), on top of each other (skyline.hpp), and one after
+// the other, each at the lowest gap that is free for its whole life, in several orders (by size, by life, by the load that they
+// meet, …). The best order is then improved by letting the buffers that ended up highest go first, within a fixed amount of work.
+// Dynamic storage allocation is NP-hard: nested lifetimes reach the maximal load, others come close or stay some per cent above.
 
 #include <algorithm>
 #include <bit>
