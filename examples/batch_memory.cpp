@@ -83,7 +83,8 @@ std::vector<std::int64_t> parse_batches(const std::string& text) {
 /// A straight line through the two points before it: activations grow with the batch, the rest does not.
 Row extrapolate(const std::vector<Row>& known, std::int64_t batch) {
   if (known.size() < 2)
-    throw Error(Errc::budget_unreachable, "--cap is too small even for the smallest batches: nothing to extrapolate from");
+    throw Error(Errc::budget_unreachable, "--cap is too small for batch " + std::to_string(batch) +
+                                              ", and a line to it needs two smaller batches that fit: name two, or a larger cap");
   const BatchMemory &a = known[known.size() - 2].memory, &b = known.back().memory;
   const auto at = [&](Bytes x, Bytes y) {
     const double slope = static_cast<double>((y - x).count) / static_cast<double>(b.batch - a.batch);
@@ -92,7 +93,7 @@ Row extrapolate(const std::vector<Row>& known, std::int64_t batch) {
   Row row;
   row.memory = {.batch = batch, .peak = at(a.peak, b.peak), .workspace = at(a.workspace, b.workspace), .estimated = true};
   for (std::size_t r = 0; r < role_count; ++r) row.memory.by_role[r] = at(a.by_role[r], b.by_role[r]);
-  row.how = "extrapolated: one op alone needs more than the cap";
+  row.how = "extrapolated by a straight line, roughly: cannot be run inside the cap";
   return row;
 }
 

@@ -30,7 +30,8 @@ class Progress {
     total_ = total;
     if (!terminal_) return;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    if (seconds < 2) return;
+    if (seconds < 2 || seconds < last_ + 0.1) return;  // ten times a second is enough, and does not disturb what is measured
+    last_ = seconds;
     shown_ = true;
     std::fprintf(stderr, "\r\033[K%s %lld/%lld, %.1f s", label_.c_str(), static_cast<long long>(done_), static_cast<long long>(total_),
                  seconds);
@@ -43,6 +44,7 @@ class Progress {
   std::int64_t done_ = 0;
   bool terminal_;
   bool shown_ = false;
+  double last_ = 0;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 

@@ -1,5 +1,7 @@
 // Measuring a captured step, and leaving no trace.
 
+#include "models/task.hpp"
+
 #include <sstream>
 
 #include <reprise_test/eager.hpp>
@@ -188,11 +190,12 @@ TEST_CASE("isolated ops say how far they are and can be cancelled") {
   const auto before = state_of(*f.net, f.x);
   std::stop_source stop;
   std::vector<std::size_t> seen;
-  const ProfileOptions options{.mode = ProfileMode::isolated, .stop = stop.get_token(), .progress = [&](std::size_t done, std::size_t total) {
-                                 CHECK(total == captured.graph().node_count());
-                                 seen.push_back(done);
-                                 if (done == 3) stop.request_stop();
-                               }};
+  const ProfileOptions options{
+      .mode = ProfileMode::isolated, .stop = stop.get_token(), .progress = [&](std::size_t done, std::size_t total) {
+        CHECK(total == captured.graph().node_count());
+        seen.push_back(done);
+        if (done == 3) stop.request_stop();
+      }};
   CHECK_THROWS_AS((Profiler<SteadyTimer, AllocatorProbe>{}.run(captured, options)), Error);
   CHECK(seen == std::vector<std::size_t>{0, 1, 2, 3});
   check_same(before, state_of(*f.net, f.x));
@@ -208,4 +211,27 @@ TEST_CASE("transfers are measured for every storage on request") {
     CHECK(storage.swap_in.count > 0);
   }
   CHECK(profile.bandwidth_in > 0);
+}
+
+TEST_CASE("a model with running statistics is profiled several times inside a limit") {
+  models::Task task = models::make("unet", models::Config::tiny, 8);
+  const auto batch = task.make_batch(0);
+  CapturedStep captured = capture(task.module, task.loss, batch);
+  const std::vector<torch::Tensor> before = [&] {
+    std::vector<torch::Tensor> copies;
+    for (const torch::Tensor& b : task.module->buffers()) copies.push_back(b.clone());
+    return copies;
+  }();
+  const Bytes unlimited = Profiler<FixedTimer, AllocatorProbe>{FixedTimer{}}.run(captured, {.warmup = 0, .runs = 1}).peak;
+  const Bytes limit = floor_bytes(captured.graph()) - captured.graph().persistent_bytes() + cpu_memory().live();
+  for (const int part : {2, 4, 10, 50}) {
+    const Bytes tight = limit + Bytes{(unlimited - limit).count / part};
+    INFO("limit " << tight.count << " of " << unlimited.count);
+    REQUIRE(tight < unlimited);
+    const Profile profile =
+        Profiler<FixedTimer, AllocatorProbe>{FixedTimer{}}.run(captured, {.warmup = 1, .runs = 2, .memory_limit = tight});
+    CHECK(profile.peak <= tight);
+  }
+  const auto after = task.module->buffers();
+  for (std::size_t i = 0; i < after.size(); ++i) CHECK(torch::equal(before[i], after[i]));
 }

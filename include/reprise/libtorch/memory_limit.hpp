@@ -96,11 +96,9 @@ class MemoryLimit final : public MemoryGate {
   void bring_all_back() {
     op_ = "the end of the step";
     pinned_.clear();
-    for (StorageIndex s = 0; s < moved_.size(); ++s) {
-      if (!table_.alive(s)) continue;
-      pinned_.push_back(s);
-      bring_back(s);
-    }
+    for (StorageIndex s = 0; s < moved_.size(); ++s)
+      if (table_.alive(s)) pinned_.push_back(s);
+    for (StorageIndex s : pinned_) bring_back(s);
     pinned_.clear();
   }
 
@@ -210,12 +208,15 @@ class MemoryLimit final : public MemoryGate {
     const SpillFile::Place place = moved_[s].place;
     cpu_memory().move_out(-place.bytes);
     c10::DataPtr data;
+    coming_back_ = s;
     try {
       data = counting_allocator().allocate(static_cast<std::size_t>(place.bytes));  // may move others out
     } catch (...) {
+      coming_back_ = no_storage;
       cpu_memory().move_out(place.bytes);
       throw;
     }
+    coming_back_ = no_storage;
     const auto start = std::chrono::steady_clock::now();
     file_.read(place, data.get());
     unguard(*storage);
@@ -242,6 +243,8 @@ class MemoryLimit final : public MemoryGate {
 
   [[nodiscard]] Error too_small(Bytes bytes) const {
     Bytes needed = cpu_memory().live() + bytes;
+    for (StorageIndex s : pinned_)  // what it reads and could not even be brought back; `bytes` is for the first of them
+      if (moved_[s].out && s != coming_back_) needed += Bytes{moved_[s].place.bytes};
     return Error(Errc::budget_unreachable, (op_.empty() ? std::string("an allocation outside of any op") : op_) + " needs " +
                                                format_bytes(needed) + " (" + std::to_string(needed.count) +
                                                " bytes) at once: what it reads and makes, and what cannot be moved. The limit is " +
@@ -257,6 +260,7 @@ class MemoryLimit final : public MemoryGate {
   std::vector<Tombstone*> stones_;          // by StorageIndex: of what is moved out
   std::vector<TransferStats> per_storage_;  // by StorageIndex
   std::vector<StorageIndex> pinned_;
+  StorageIndex coming_back_ = no_storage;
   std::uint64_t clock_ = 0;
   std::string op_;
   TransferStats stats_;

@@ -52,6 +52,7 @@ class StepRunner {
   void run(Around around) {
     const BoundTensors& bound = step_->bound();
     if (limit_) moving_.emplace_back(graph().node_count());
+    if (limit_) bring_in_written();
     const RunOutcome outcome =
         program_.run({bound.model.parameters, bound.model.buffers, bound.inputs, bound.leaves}, Observer<Around>{*this, around});
     if (!outcome.completed) throw Error(Errc::capture_failed, "the step could not be run again as it was captured: " + outcome.difference);
@@ -122,6 +123,14 @@ class StepRunner {
   void save(const at::Tensor& tensor) {
     const auto* bytes = static_cast<const std::byte*>(tensor.storage().data());
     saved_.push_back({tensor, {bytes, bytes + tensor.storage().nbytes()}});
+  }
+
+  // A run that compares with the host on its way copies what it writes before that, and may put it back: by pointer.
+  void bring_in_written() {
+    std::vector<at::Tensor> tensors;
+    for (const Saved& saved : saved_) tensors.push_back(saved.tensor);
+    limit_->begin_op("the start of a run", tensors);
+    limit_->end_op({});
   }
 
   void limit_in() {
