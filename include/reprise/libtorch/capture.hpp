@@ -164,12 +164,6 @@ inline void run_backward(const std::vector<at::Tensor>& results) {
   if (at::GradMode::is_enabled()) results.front().backward();
 }
 
-inline std::string describe(const Recording& recording, ValueId v) {
-  const RecordedValue& value = recording.values[v.index];
-  if (!value.producer.valid()) return "'" + value.name + "'";
-  return "what node " + std::to_string(value.producer.index) + " (" + node_name(recording.calls[value.producer.index]) + ") made";
-}
-
 }  // namespace detail
 
 /// The part of capture() that does not depend on the types of model and arguments. `run` gives the loss function's results.

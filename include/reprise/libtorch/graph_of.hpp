@@ -103,10 +103,10 @@ inline std::string node_name(const Call& call) {
   return call.path.empty() ? op : call.path + "/" + op;
 }
 
-inline std::string describe_value(const Recording& recording, ValueId v) {
+inline std::string describe(const Recording& recording, ValueId v) {
   const RecordedValue& value = recording.values[v.index];
   if (!value.producer.valid()) return "'" + value.name + "'";
-  return "node " + std::to_string(value.producer.index) + " (" + node_name(recording.calls[value.producer.index]) + ") made";
+  return "what node " + std::to_string(value.producer.index) + " (" + node_name(recording.calls[value.producer.index]) + ") made";
 }
 
 // What the node reads, each once. A view of something persistent is read together with what it is a view of: that is what ties

@@ -24,6 +24,8 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/ops/empty.h>
+
 #include <reprise/guide/eviction.hpp>
 #include <reprise/guide/followed_plan.hpp>
 #include <reprise/libtorch/call_again.hpp>
@@ -324,7 +326,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public StorageOwner
       make_again({recorder_.newest_in(s)});
       if (storages_.where(s) == Where::dropped)
         throw Error(Errc::capture_failed,
-                    "what " + detail::describe_value(recording(), recorder_.newest_in(s)) + " came out otherwise when it was made again");
+                    detail::describe(recording(), recorder_.newest_in(s)) + " came out otherwise when it was made again");
       ++counters_.brought_back;
     }
   }
@@ -360,7 +362,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public StorageOwner
       if (is_there(maker)) continue;
       const NodeId node = recording().values[maker.index].producer;
       if (!node.valid() || !recording().calls[node.index].repeatable)
-        throw Error(Errc::capture_failed, "what " + detail::describe_value(recording(), maker) + " cannot be made again");
+        throw Error(Errc::capture_failed, detail::describe(recording(), maker) + " cannot be made again");
       if (!seen.insert(node.index).second) continue;
       calls.push_back(node);
       for (const ArgumentSlot& read : recording().calls[node.index].reads) {
@@ -368,8 +370,8 @@ class Guide final : public RecorderHooks, public MemoryGate, public StorageOwner
         const ValueId from = recorder_.maker_of(read.value);
         const auto updated = updated_at_.find(from.index);
         if (updated != updated_at_.end() && updated->second > node)
-          throw Error(Errc::capture_failed, "what " + detail::describe_value(recording(), maker) + " cannot be made again: " +
-                                                detail::describe_value(recording(), from) + " has been changed since");
+          throw Error(Errc::capture_failed, detail::describe(recording(), maker) + " cannot be made again: " +
+                                                detail::describe(recording(), from) + " has been changed since");
         ++reads[from.index];
         wanted.push_back(from);
       }
@@ -453,11 +455,11 @@ class Guide final : public RecorderHooks, public MemoryGate, public StorageOwner
   at::Tensor tensor_of(ValueId v) {
     const ValueId maker = recorder_.maker_of(v);
     const RecordedValue& value = recording().values[maker.index];
-    if (value.origin == Origin::scalar) return number(value);
+    if (value.origin == Origin::scalar) return tensor_of_number(value);
     const StorageIndex s = recorder_.storage_of(maker);
     bring_back(s);
     const c10::Storage memory = storages_.memory_of(s);
-    if (!memory) throw Error(Errc::capture_failed, "what " + detail::describe_value(recording(), maker) + " is gone");
+    if (!memory) throw Error(Errc::capture_failed, detail::describe(recording(), maker) + " is gone");
     return over(memory, v);
   }
 
@@ -467,13 +469,6 @@ class Guide final : public RecorderHooks, public MemoryGate, public StorageOwner
       return at::empty({0});
     }();
     return tensor_over(storage, recording().values[v.index].geometry, like);
-  }
-
-  static at::Tensor number(const RecordedValue& value) {
-    const c10::impl::ExcludeDispatchKeyGuard unseen(DispatchHook::above());
-    auto* bytes = const_cast<std::byte*>(value.scalar.data());  // kernels only read what they are not allowed to write
-    const at::Tensor plain = at::from_blob(bytes, value.geometry.sizes, at::TensorOptions().dtype(value.geometry.dtype));
-    return tensor_over(plain.storage(), value.geometry, plain);
   }
 
   // ── what an op overwrites ─────────────────────────────────────────────────────────────────────────────────────────────

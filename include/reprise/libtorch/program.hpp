@@ -18,12 +18,12 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/core/List.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <reprise/error.hpp>
 #include <reprise/libtorch/arena.hpp>
+#include <reprise/libtorch/call_again.hpp>
 #include <reprise/libtorch/capture.hpp>
 #include <reprise/libtorch/counting_allocator.hpp>
 #include <reprise/libtorch/generator_state.hpp>
@@ -79,15 +79,20 @@ class LibTorchProgram {
   [[nodiscard]] const Schedule& schedule() const { return schedule_; }
   [[nodiscard]] const CapturedStep& step() const { return *step_; }
 
-  /// What a run changes in place of what it is given: buffers, gradients that are there already, inputs.
+  /// What a run changes in place of what it is given, each once: buffers, gradients that are there already, inputs.
   [[nodiscard]] std::vector<at::Tensor> written(const Bindings& bindings) {
     const SlotsCleared cleared{slots_};
     RunOutcome outcome;
     std::vector<at::Tensor> tensors;
     if (!bind(bindings, outcome)) return tensors;
-    for (const Instruction& instruction : instructions_)
-      for (ValueId v : instruction.call->updates)
-        if (bind_[v.index] != no_index && slots_[bind_[v.index]].defined()) tensors.push_back(slots_[bind_[v.index]]);
+    std::vector<bool> listed(bind_.size(), false);
+    for (const Instruction& instruction : instructions_) {
+      for (ValueId v : instruction.call->updates) {
+        if (listed[v.index] || bind_[v.index] == no_index || !slots_[bind_[v.index]].defined()) continue;
+        listed[v.index] = true;
+        tensors.push_back(slots_[bind_[v.index]]);
+      }
+    }
     return tensors;
   }
 
@@ -194,9 +199,7 @@ class LibTorchProgram {
     for (std::size_t i = 0; i < recording().values.size(); ++i) {
       const RecordedValue& value = recording().values[i];
       if (value.origin != Origin::scalar) continue;
-      auto* bytes = const_cast<std::byte*>(value.scalar.data());  // kernels only read what they are not allowed to write
-      const at::Tensor plain = at::from_blob(bytes, value.geometry.sizes, at::TensorOptions().dtype(value.geometry.dtype));
-      scalars_[i] = tensor_over(plain.storage(), value.geometry, plain);
+      scalars_[i] = tensor_of_number(value);
     }
   }
 
@@ -219,10 +222,7 @@ class LibTorchProgram {
 
   // A recomputed batch norm must not move the statistics again: it runs without them.
   static bool is_statistic(const Instruction& instruction, const ArgumentSlot& read) {
-    if (!instruction.again || instruction.call->kind != CallKind::op) return false;
-    const OpFacts& facts = *instruction.call->facts;
-    if (!facts.moves_statistics() || !instruction.call->args[facts.training].toBool()) return false;
-    return std::ranges::find(facts.statistics, std::size_t{read.arg}) != facts.statistics.end();
+    return instruction.again && is_moved_statistic(*instruction.call, read);
   }
 
   std::uint32_t slot_read(const ProgramStep& step, ValueId v) const {
@@ -296,7 +296,7 @@ class LibTorchProgram {
     if (call.kind == CallKind::alias) return make_alias(instruction), true;
     if (call.kind == CallKind::constant) return write_constant(instruction), true;
     stack.assign(call.args.begin(), call.args.end());
-    fill(instruction, stack);
+    fill_arguments(stack, instruction.fills, [&](std::size_t k) -> const at::Tensor& { return slots_[instruction.fills[k].slot]; });
     if (instruction.saves_generator) generator_states_[instruction.node.index] = GeneratorState::now();
     std::optional<GeneratorState> now;
     if (instruction.draws_again) {
@@ -316,35 +316,6 @@ class LibTorchProgram {
       else slot = stack[store.index].toListRef()[static_cast<std::size_t>(store.element)].toTensor();
     }
     return same_shapes(instruction, outcome);
-  }
-
-  void fill(const Instruction& instruction, std::vector<c10::IValue>& stack) const {
-    for (std::size_t k = 0; k < instruction.fills.size();) {
-      const Fill& first = instruction.fills[k];
-      if (first.element < 0) {
-        stack[first.arg] = slots_[first.slot];
-        ++k;
-      } else {
-        k = fill_list(instruction, k, stack[first.arg]);
-      }
-    }
-  }
-
-  // Fills one list from the fills that belong to it, which stand together. Returns the index of the next fill.
-  std::size_t fill_list(const Instruction& instruction, std::size_t k, c10::IValue& argument) const {
-    const std::uint32_t arg = instruction.fills[k].arg;
-    if (argument.isTensorList()) {
-      c10::List<at::Tensor> list = argument.toTensorList().copy();
-      for (; k < instruction.fills.size() && instruction.fills[k].arg == arg; ++k)
-        list.set(static_cast<std::size_t>(instruction.fills[k].element), slots_[instruction.fills[k].slot]);
-      argument = std::move(list);
-    } else {
-      c10::List<std::optional<at::Tensor>> list = argument.toOptionalTensorList().copy();
-      for (; k < instruction.fills.size() && instruction.fills[k].arg == arg; ++k)
-        list.set(static_cast<std::size_t>(instruction.fills[k].element), slots_[instruction.fills[k].slot]);
-      argument = std::move(list);
-    }
-    return k;
   }
 
   void make_alias(const Instruction& instruction) {

@@ -288,10 +288,10 @@ class Recorder final : public DispatchHook {
     }
     if (argument.isStorage() || argument.isObject() || argument.isPyObject() || argument.isFuture())
       refuse_call(call, call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
-             ") takes an argument that cannot be kept for another run");
+                            ") takes an argument that cannot be kept for another run");
     if (argument.isGenerator() && argument.toGenerator().defined() && argument.toGenerator() != at::detail::getDefaultCPUGenerator())
       refuse_call(call, call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
-             ") draws from a generator of the user's own, whose state at the next step cannot be known");
+                            ") draws from a generator of the user's own, whose state at the next step cannot be known");
     call.args.push_back(argument);
   }
 
@@ -402,10 +402,12 @@ class Recorder final : public DispatchHook {
     value.persistent = true;
     const auto* bytes = static_cast<const std::byte*>(tensor.const_data_ptr());
     value.scalar.assign(bytes, bytes + tensor.nbytes());
-    for (ValueId known : share_numbers_ ? scalars_ : std::vector<ValueId>{}) {
+    const auto is_same = [&](ValueId known) {
       const RecordedValue& other = recording_.values[known.index];
-      if (other.scalar == value.scalar && other.geometry == value.geometry) return known;
-    }
+      return other.scalar == value.scalar && other.geometry == value.geometry;
+    };
+    if (share_numbers_)
+      if (const auto known = std::ranges::find_if(scalars_, is_same); known != scalars_.end()) return *known;
     value.name = "scalar." + std::to_string(scalars_.size());
     scalars_.push_back(add_value(std::move(value)));
     return scalars_.back();
@@ -459,12 +461,8 @@ class Recorder final : public DispatchHook {
 
   std::vector<PendingWrite> writes_of(const Call& call) const {
     std::vector<PendingWrite> writes;
-    const OpFacts& facts = *call.facts;
-    const bool training = facts.moves_statistics() && call.args[facts.training].isBool() && call.args[facts.training].toBool();
     for (const ArgumentSlot& slot : call.reads) {
-      if (!slot.value.valid()) continue;
-      const bool statistic = training && std::ranges::find(facts.statistics, std::size_t{slot.arg}) != facts.statistics.end();
-      if (!facts.writes[slot.arg] && !statistic) continue;
+      if (!slot.value.valid() || (!call.facts->writes[slot.arg] && !is_moved_statistic(call, slot))) continue;
       const StorageIndex s = storage_of(slot.value);
       if (s != no_storage) writes.push_back({slot, s, state_[s].bytes});
     }
@@ -533,7 +531,7 @@ class Recorder final : public DispatchHook {
     if (!tensor.defined()) return {};
     if (!is_plain(tensor)) {
       refuse_call(call, call.facts->name + " (node " + std::to_string(node.index) + ") makes a tensor that is not plain strided memory (" +
-             c10::str(tensor.layout()) + ")");
+                            c10::str(tensor.layout()) + ")");
       return {};
     }
     Geometry geometry = geometry_of(tensor);

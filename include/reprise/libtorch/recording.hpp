@@ -13,6 +13,7 @@
 //
 // Nothing here holds a tensor of the step: a held tensor would change what autograd does with it.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -114,6 +115,14 @@ struct Call {
     return "reprise::release";
   }
 };
+
+/// Whether the call moves what this argument holds, behind the schema's back: running statistics in training mode.
+[[nodiscard]] inline bool is_moved_statistic(const Call& call, const ArgumentSlot& read) {
+  if (call.kind != CallKind::op || !call.facts->moves_statistics()) return false;
+  const c10::IValue& training = call.args[call.facts->training];
+  if (!training.isBool() || !training.toBool()) return false;
+  return std::ranges::find(call.facts->statistics, std::size_t{read.arg}) != call.facts->statistics.end();
+}
 
 struct Recording {
   std::vector<RecordedValue> values;

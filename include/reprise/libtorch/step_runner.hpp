@@ -33,7 +33,7 @@ class StepRunner {
         base_(cpu_memory().live()) {
     if (step.bound().model.parameters.empty() && step.bound().inputs.empty())
       throw Error(Errc::bad_argument, "this captured step does not know its model and inputs; capture() keeps them");
-    for (const at::Tensor& tensor : written_tensors()) save(tensor);
+    for (const at::Tensor& tensor : program_.written(bindings())) save(tensor);
     if (options_.memory_limit > Bytes{0}) limit_in();
   }
 
@@ -50,11 +50,9 @@ class StepRunner {
 
   template <class Around>
   void run(Around around) {
-    const BoundTensors& bound = step_->bound();
     if (limit_) moving_.emplace_back(graph().node_count());
     if (limit_) bring_in_written();
-    const RunOutcome outcome =
-        program_.run({bound.model.parameters, bound.model.buffers, bound.inputs, bound.leaves}, Observer<Around>{*this, around});
+    const RunOutcome outcome = program_.run(bindings(), Observer<Around>{*this, around});
     if (!outcome.completed) throw Error(Errc::capture_failed, "the step could not be run again as it was captured: " + outcome.difference);
   }
 
@@ -95,29 +93,9 @@ class StepRunner {
     }
   };
 
-  /// Everything from before the step that a call writes to.
-  std::vector<at::Tensor> written_tensors() const {
-    std::vector<bool> written(graph().value_count(), false);
-    for (const Call& call : step_->recording().calls)
-      for (ValueId v : call.updates) written[v.index] = true;
-    std::vector<at::Tensor> tensors;
+  [[nodiscard]] Bindings bindings() const {
     const BoundTensors& bound = step_->bound();
-    for (std::size_t i = 0; i < written.size(); ++i) {
-      if (!written[i]) continue;
-      const RecordedValue& value = step_->recording().values[i];
-      switch (value.origin) {
-        case Origin::parameter: tensors.push_back(bound.model.parameters[value.origin_index].tensor); break;
-        case Origin::buffer: tensors.push_back(bound.model.buffers[value.origin_index].tensor); break;
-        case Origin::input: tensors.push_back(bound.inputs[value.origin_index]); break;
-        case Origin::gradient: tensors.push_back(bound.leaves[value.origin_index].tensor.grad()); break;
-        case Origin::captured:
-          if (const auto storage = value.captured->lock())
-            tensors.push_back(tensor_over(c10::Storage(storage), value.geometry, bound.leaves.front().tensor));
-          break;
-        default: break;
-      }
-    }
-    return tensors;
+    return {bound.model.parameters, bound.model.buffers, bound.inputs, bound.leaves};
   }
 
   void save(const at::Tensor& tensor) {
