@@ -10,6 +10,9 @@ add_library(reprise_test_main OBJECT "${CMAKE_CURRENT_SOURCE_DIR}/support/main.c
 target_compile_features(reprise_test_main PRIVATE cxx_std_20)
 target_link_libraries(reprise_test_main PUBLIC Catch2::Catch2)
 target_include_directories(reprise_test_main PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}/support")
+if(REPRISE_HAS_LIBTORCH AND reprise_torch_old_abi)
+  target_compile_definitions(reprise_test_main PUBLIC _GLIBCXX_USE_CXX11_ABI=0)  # it hands strings to tests that link LibTorch
+endif()
 
 # Where the two versions differ. 2 calls it a success when a name matches no test; 3 does not.
 if(Catch2_VERSION VERSION_LESS 3)
@@ -97,4 +100,7 @@ function(reprise_add_consumer_test way side)
     -D "COMPILER=${CMAKE_CXX_COMPILER}" -D "FLAGS=${CMAKE_CXX_FLAGS}" -D "PREFIX_PATH=${prefix_path}" -D "VERSION=${PROJECT_VERSION}"
     -P "${CMAKE_CURRENT_SOURCE_DIR}/consumer/run.cmake")
   set_tests_properties("${name}" PROPERTIES LABELS "build;${side}" TIMEOUT 600)
+  if(side STREQUAL "libtorch")
+    set_tests_properties("${name}" PROPERTIES PROCESSORS 2)  # compiles two translation units at once
+  endif()
 endfunction()
