@@ -1,4 +1,7 @@
-# Install rules and the package: find_package(reprise) needs no LibTorch, find_package(reprise COMPONENTS libtorch) does.
+# Install rules, the CMake package and the Debian package.
+#
+#   cmake --install build --prefix <prefix>    find_package(reprise) needs no LibTorch, find_package(reprise COMPONENTS libtorch) does
+#   cd build && cpack                          libreprise-dev_<version>_all.deb
 
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
@@ -18,3 +21,21 @@ install(FILES
   cmake/RepriseLibTorch.cmake
   DESTINATION "${package_dir}")
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DATADIR}/licenses/reprise")
+
+# --- Debian -----------------------------------------------------------------------------------------------------------
+
+if(PROJECT_IS_TOP_LEVEL)
+  set(CPACK_GENERATOR DEB)
+  set(CPACK_PACKAGE_NAME libreprise-dev)
+  set(CPACK_PACKAGE_VERSION "${PROJECT_VERSION}")
+  set(CPACK_PACKAGE_VENDOR Reprise)
+  set(CPACK_PACKAGE_CONTACT "The Reprise authors <reprise@localhost>")
+  set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+  set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+  set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+  set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE all)
+  set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
+  set(CPACK_DEBIAN_PACKAGE_DEPENDS "libboost-dev (>= 1.74) | libboost-graph-dev (>= 1.74), librange-v3-dev (>= 0.12), nlohmann-json3-dev (>= 3.11)")
+  set(CPACK_PRE_BUILD_SCRIPTS "${PROJECT_SOURCE_DIR}/packaging/debian/copyright.cmake")
+  include(CPack)
+endif()
