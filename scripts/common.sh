@@ -1,4 +1,4 @@
-# Shared by setup, demo and test; sourced, not run.
+# Shared by the scripts; sourced, not run.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 deps="$root/.deps"
@@ -70,6 +70,27 @@ setup() {
   "$root/scripts/setup" "$@"
   # shellcheck disable=SC1091
   if [ -f "$deps/env.sh" ]; then . "$deps/env.sh"; fi
+}
+
+# find_pip <folder>: sets pip to the command that downloads wheels into that folder.
+find_pip() {
+  local python
+  for python in python3 "$deps/venv/bin/python"; do
+    if "$python" -m pip --version >/dev/null 2>&1; then
+      pip=("$python" -m pip download --disable-pip-version-check --no-input -q --only-binary=:all: -d "$1")
+      return
+    fi
+  done
+  fail "no Python with pip was found" "Debian has it as the package python3-pip; scripts/setup makes one in .deps/venv."
+}
+
+# unpack_wheels <folder of wheels> <folder>: all that have been downloaded, and then the wheels go.
+unpack_wheels() {
+  local wheel
+  for wheel in "$1"/*.whl; do
+    "${pip[0]}" -m zipfile -e "$wheel" "$2"
+    rm "$wheel"
+  done
 }
 
 results=()
