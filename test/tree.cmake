@@ -1,5 +1,7 @@
 # What must be the same in two places of the tree: SOURCE_DIR, COMPILER, INCLUDES (separated by |).
 
+cmake_policy(VERSION 3.25)
+
 # reprise.hpp brings every header that needs no LibTorch.
 string(REPLACE "|" ";" INCLUDES "${INCLUDES}")
 list(TRANSFORM INCLUDES PREPEND "-I")
@@ -28,6 +30,7 @@ function(check_shown page program)
 endfunction()
 check_shown(README.md quickstart.cpp)
 check_shown(docs/profiler.md profile_step.cpp)
+check_shown(docs/checkpoint.md checkpoint.cpp)
 check_shown(docs/report.md report_graph.cpp)
 check_shown(docs/policies/timer.md policy_timer.cpp)
 check_shown(docs/policies/mem_probe.md policy_mem_probe.cpp)

@@ -9,6 +9,8 @@
 
 #include <torch/torch.h>
 
+#include "block.hpp"
+
 namespace models {
 
 struct BertOptions {
@@ -134,7 +136,7 @@ struct EncoderImpl : torch::nn::Module {
   }
 
   torch::Tensor forward(torch::Tensor x, const torch::Tensor& mask) {
-    for (const auto& block : *layer) x = block->as<Layer>()->forward(x, mask);
+    for (const auto& block : *layer) x = run_block(*block->as<Layer>(), x, mask);
     return x;
   }
 

@@ -10,6 +10,8 @@
 
 #include <torch/torch.h>
 
+#include "block.hpp"
+
 namespace models {
 
 struct GPT2Options {
@@ -110,7 +112,7 @@ struct TransformerImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& tokens) {
     const auto positions = torch::arange(tokens.size(1), tokens.options()).unsqueeze(0);
     auto x = drop(wte(tokens) + wpe(positions));
-    for (const auto& block : *h) x = block->as<Block>()->forward(x);
+    for (const auto& block : *h) x = run_block(*block->as<Block>(), x);
     return ln_f(x);
   }
 

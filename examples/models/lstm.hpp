@@ -9,6 +9,8 @@
 
 #include <torch/torch.h>
 
+#include "block.hpp"
+
 namespace models {
 
 struct LSTMOptions {
@@ -31,7 +33,7 @@ struct LSTMModelImpl : torch::nn::Module {
 
   /// Tokens [time, batch] to logits [time * batch, vocabulary].
   torch::Tensor forward(const torch::Tensor& tokens) {
-    const auto output = std::get<0>(rnn(drop(encoder(tokens))));
+    const auto output = std::get<0>(run_block(rnn, drop(encoder(tokens))));
     return decoder(drop(output)).flatten(0, 1);
   }
 

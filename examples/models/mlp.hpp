@@ -4,7 +4,11 @@
 //   layers.0.weight [1024, 784]   layers.3.weight [1024, 1024]   layers.6.weight [1024, 1024]   layers.9.weight [10, 1024]
 //   2,913,290 parameters
 
+#include <cmath>
+
 #include <torch/torch.h>
+
+#include "block.hpp"
 
 namespace models {
 
@@ -36,10 +40,20 @@ struct MLPImpl : torch::nn::Module {
       }
   }
 
-  torch::Tensor forward(const torch::Tensor& x) { return layers->forward(input_dropout(x.flatten(1))); }
+  torch::Tensor forward(const torch::Tensor& images) {
+    const auto x = input_dropout(images.flatten(1));
+    // Layers are too small to be blocks: as many of them together as there are such groups.
+    if (CheckpointBlocks::on()) return reprise::checkpoint_sequential(layers, segments(), x);
+    return layers->forward(x);
+  }
 
   torch::nn::Dropout input_dropout;
   torch::nn::Sequential layers;
+
+ private:
+  [[nodiscard]] std::size_t segments() const {
+    return static_cast<std::size_t>(std::lround(std::sqrt(static_cast<double>(layers->size()))));
+  }
 };
 TORCH_MODULE(MLP);
 

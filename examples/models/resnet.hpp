@@ -12,6 +12,8 @@
 
 #include <torch/torch.h>
 
+#include "block.hpp"
+
 namespace models {
 
 struct ResNetOptions {
@@ -113,7 +115,8 @@ struct ResNetImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& images) {
     auto x = bn1(conv1(images)).relu_();
     x = torch::max_pool2d(x, /*kernel_size=*/3, /*stride=*/2, /*padding=*/1);
-    for (auto& layer : stages) x = layer->forward(x);
+    for (auto& layer : stages)
+      for (auto& block : *layer) x = run_block(block, x);
     return fc(torch::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
   }
 

@@ -10,6 +10,8 @@
 
 #include <torch/torch.h>
 
+#include "block.hpp"
+
 namespace models {
 
 struct UNetOptions {
@@ -94,12 +96,12 @@ struct UNetImpl : torch::nn::Module {
   }
 
   torch::Tensor forward(const torch::Tensor& images) {
-    std::vector<torch::Tensor> skips{inc(images)};
-    for (auto& layer : down) skips.push_back(layer(skips.back()));
+    std::vector<torch::Tensor> skips{run_block(inc, images)};
+    for (auto& layer : down) skips.push_back(run_block(layer, skips.back()));
     auto x = dropout(skips.back());
     skips.pop_back();
     for (auto& layer : up) {
-      x = layer(x, skips.back());
+      x = run_block(layer, x, skips.back());
       skips.pop_back();
     }
     return outc(x);

@@ -10,6 +10,8 @@
 
 #include <torch/torch.h>
 
+#include "block.hpp"
+
 namespace models {
 
 struct ViTOptions {
@@ -92,7 +94,11 @@ struct EncoderImpl : torch::nn::Module {
     ln = register_module("ln", layer_norm(o.width));
   }
 
-  torch::Tensor forward(const torch::Tensor& x) { return ln(layers->forward(dropout(x + pos_embedding))); }
+  torch::Tensor forward(const torch::Tensor& tokens) {
+    auto x = dropout(tokens + pos_embedding);
+    for (auto& layer : *layers) x = run_block(layer, x);
+    return ln(x);
+  }
 
   torch::Tensor pos_embedding;
   torch::nn::Dropout dropout;

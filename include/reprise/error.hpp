@@ -22,6 +22,7 @@ enum class Errc {
   budget_unreachable,  ///< no schedule was found inside the budget
   capture_failed,      ///< a step cannot be recorded and run again
   cancelled,           ///< the caller asked to stop
+  recompute_failed,    ///< a checkpointed region cannot be computed again as it was
   io,                  ///< a file could not be read or written
 };
 
@@ -34,6 +35,7 @@ enum class Errc {
     case Errc::budget_unreachable: return "budget unreachable";
     case Errc::capture_failed: return "capture failed";
     case Errc::cancelled: return "cancelled";
+    case Errc::recompute_failed: return "recompute failed";
     case Errc::io: return "input/output";
   }
   return "unknown";

@@ -14,6 +14,7 @@
 
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -45,13 +46,27 @@ class DispatchHook {
     key_.emplace(key);
   }
 
+  /// On top of the hook that is on, if there is one: that one sees an op when this one hands it to below().
+  void switch_on_above() {
+    register_fallback();
+    below_ = std::exchange(current(), this);
+    key_.emplace(key);
+  }
+
   void switch_off() {
     if (current() != this) return;
     key_.reset();
-    current() = nullptr;
+    current() = std::exchange(below_, nullptr);
   }
 
   [[nodiscard]] bool is_on() const { return current() == this; }
+  [[nodiscard]] DispatchHook* below() const { return below_; }
+
+  /// Runs the op as `hook` does; just runs it where there is none.
+  static void run_in(DispatchHook* hook, const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) {
+    if (hook != nullptr) hook->on_op(op, keys, stack);
+    else op.redispatchBoxed(keys, &stack);
+  }
 
   /// The hook that is on; none where there is none.
   REPRISE_ONE_PER_PROCESS static DispatchHook*& current() {
@@ -70,8 +85,7 @@ class DispatchHook {
   static void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     const c10::impl::ExcludeDispatchKeyGuard once(key);
     const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);
-    if (DispatchHook* hook = current()) return hook->on_op(op, below, *stack);
-    op.redispatchBoxed(below, stack);  // the key came here from a thread that has a hook: autograd hands its settings on
+    run_in(current(), op, below, *stack);  // none: the key came from a thread that has a hook, autograd hands its settings on
   }
 
   struct Registration {
@@ -99,6 +113,7 @@ class DispatchHook {
   }
 
   std::optional<c10::impl::IncludeDispatchKeyGuard> key_;
+  DispatchHook* below_ = nullptr;
 };
 
 }  // namespace reprise
