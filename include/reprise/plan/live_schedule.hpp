@@ -239,6 +239,8 @@ class LiveSchedule {
   /// Time in ticks: whole numbers, see ScheduleFacts::ticks_per_us().
   [[nodiscard]] std::int64_t ticks() const { return ticks_; }
   [[nodiscard]] std::size_t size() const { return size_; }
+  /// Lifetimes changed so far: what edits have cost, in a unit that does not depend on the machine.
+  [[nodiscard]] std::uint64_t changes() const { return changes_; }
 
   [[nodiscard]] Occurrence start() const { return 0; }
   [[nodiscard]] Occurrence end() const { return 1; }
@@ -381,10 +383,12 @@ class LiveSchedule {
   }
 
   void add_live(std::size_t first, std::size_t last, std::int64_t bytes) {
+    ++changes_;
     tree_.add(first, last, bytes);
     if (watching_) overload_.add(first, last, bytes);
   }
   void activate(std::uint32_t place, std::int64_t own) {
+    ++changes_;
     tree_.activate(place, own);
     if (watching_) overload_.activate(place, tree_.at(place));
   }
@@ -940,6 +944,7 @@ class LiveSchedule {
   std::size_t size_ = 0;
   std::size_t broken_ = 0, never_run_ = 0, runs_again_ = 0;
   std::int64_t ticks_ = 0;
+  std::uint64_t changes_ = 0;
   bool bulk_ = false;
 };
 

@@ -54,12 +54,10 @@ class RecomputeSearch {
 
   /// Drops until the peak fits or nothing helps. False where it does not fit in the end; what was reached stays.
   bool reach_budget(std::uint64_t work_limit) {
-    while (!fits()) {
-      if (work() > work_limit || stopped()) return false;
-      if (!lower_peak(all)) return false;
-      s_.commit();
-    }
-    return true;
+    work_limit_ = work_limit;
+    while (!fits() && work() <= work_limit && !stopped() && lower_peak(all)) s_.commit();
+    work_limit_ = ~std::uint64_t{0};
+    return fits();
   }
 
   /// Takes recomputations out and repairs, for so much work. The schedule must fit, and fits afterwards.
@@ -133,6 +131,7 @@ class RecomputeSearch {
       std::size_t done = 0;
       for (const Candidate& c : std::vector<Candidate>(candidates_)) {
         if (apply(c, at, peak)) ++done;
+        if (work() > work_limit_) return done > 0;
         if (done >= batch || (done > 0 && (!live().alive(at) || live().live_during(at) <= rules_.budget))) break;
       }
       if (done > 0) return true;
@@ -394,7 +393,7 @@ class RecomputeSearch {
   std::vector<Candidate> candidates_;
   std::vector<Occurrence> inserted_;
   std::uint32_t stamp_ = 0;
-  std::uint64_t work_ = 0, asked_ = 0;
+  std::uint64_t work_ = 0, asked_ = 0, work_limit_ = ~std::uint64_t{0};
   std::int64_t free_ticks_ = 1;
   std::size_t most_cone_ = 2000;
   std::size_t batch_share_ = 32;  // so many drops at once: the candidates divided by this

@@ -47,7 +47,6 @@ class UndoableSchedule {
 
   Occurrence insert(std::uint32_t n, Occurrence before) {
     const Occurrence x = live_.insert(NodeId{n}, before);
-    charge(n);
     log_.push_back({x, n, before, true});
     note_repeats(n);
     return x;
@@ -57,7 +56,6 @@ class UndoableSchedule {
     const std::uint32_t n = live_.node(x);
     log_.push_back({x, n, live_.next(x), false});
     live_.remove(x);
-    charge(n);
     note_repeats(n);
   }
 
@@ -92,8 +90,9 @@ class UndoableSchedule {
     for (Occurrence y : makers) remove_if_dead(y, keep_first);
   }
 
-  /// Edits so far, taken back ones included and those of nodes that read much counted more: what limits are counted in.
-  [[nodiscard]] std::uint64_t edits() const { return edits_; }
+  /// What edits have cost so far, taken back ones included: what limits are counted in. One edit of a node that reads and makes
+  /// little is about one.
+  [[nodiscard]] std::uint64_t edits() const { return live_.changes() / 4; }
 
   [[nodiscard]] std::size_t mark() const { return log_.size(); }
   void commit() { log_.clear(); }
@@ -101,7 +100,6 @@ class UndoableSchedule {
   void undo_to(std::size_t mark) {
     for (; log_.size() > mark; log_.pop_back()) {
       const Edit e = log_.back();
-      charge(e.node);
       if (e.inserted) live_.remove(e.occurrence);
       else live_.insert(NodeId{e.node}, e.before);  // gets its old handle back: spares are used last in, first out
       note_repeats(e.node);
@@ -124,9 +122,6 @@ class UndoableSchedule {
     return makers;
   }
 
-  // What an edit takes grows with the lifetimes that it changes.
-  void charge(std::uint32_t n) { edits_ += 1 + live_.facts().reads(n).size() / 4; }
-
   void note_repeats(std::uint32_t n) {
     const bool repeats = live_.occurrences(n).size() > 1;
     if (repeats == (place_[n] != none)) return;
@@ -144,7 +139,6 @@ class UndoableSchedule {
 
   LiveSchedule live_;
   std::vector<Edit> log_;
-  std::uint64_t edits_ = 0;
   std::vector<std::uint32_t> repeated_, place_;
 };
 

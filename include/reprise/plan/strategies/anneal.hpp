@@ -59,21 +59,23 @@ class Anneal {
       work_ = static_cast<std::uint64_t>(static_cast<double>(default_search_work(graph.node_count())) * request.effort);
     }
 
-    // A few starts that fit, the best of them annealed through what does not fit, and a last search inside the budget.
+    // What others find and one greedy start, then annealing through what does not fit, and a last search inside the budget. The greed
+    // gets little: where it does not fit soon it seldom fits well.
     Schedule best() {
       const bool large = graph_.node_count() > 5000;
-      const std::uint64_t starts = large ? 1 : 4, rounds = large ? 1 : 4;
-      for (std::uint64_t k = 0; k < starts && spent_ <= work_ / 2 && !stop_(); ++k)
-        from(own_order(graph_), k, work_ / (large ? 4 : 8));
       if (options_.other_strategies && !large) from_others();
-      report(0.3);
-      for (std::uint64_t k = 0; k < rounds && !stop_(); ++k) {
-        cross(k, work_ / (large ? 12 : 7));
-        report(0.3 + 0.5 * static_cast<double>(k + 1) / static_cast<double>(rounds));
+      from(own_order(graph_), work_ / 16);
+      report(0.1);
+      double done = 0.1;
+      for (std::size_t k = 0; k < std::size(rounds) && !stop_(); ++k) {
+        if (rounds[k].last_resort && found_) continue;
+        if (large && k > 0 && found_) break;
+        cross(rounds[k], k);
+        report(done += rounds[k].share);
       }
       if (found_ && !stop_()) {
         RecomputeSearch search{facts_, best_, rules_, request_.seed * 977 + 5};
-        search.improve(search.work() + work_ / 4, options_.heat / 2);
+        search.improve(search.work() + work_ / 8, options_.heat / 2);
         take(search);
       }
       report(1);
@@ -81,24 +83,29 @@ class Anneal {
     }
 
    private:
-    void from(const Schedule& start, std::uint64_t k, std::uint64_t work) {
+    void from(const Schedule& start, std::uint64_t work) {
       SearchRules rules = rules_;
-      rules.keep_order = rules.keep_order || k % 2 == 1;  // reordering early can lead astray: every other start keeps the order
-      RecomputeSearch search{facts_, start, rules, request_.seed * 1000 + k};
-      search.set_noise(k < 2 ? 0 : 0.25 * static_cast<double>(k));
-      const bool fits = search.reach_budget(work_);
-      search.set_noise(0);
-      if (fits) search.improve(search.work() + work, options_.heat);
-      spent_ += search.work();
+      rules.keep_order = true;  // reordering early can lead astray
+      RecomputeSearch search{facts_, start, rules, request_.seed * 1000};
+      if (search.reach_budget(work)) search.improve(search.work() + work / 2, options_.heat);
       take(search);
     }
 
-    // Every other round starts afresh and hot, the others cooler from the best so far.
-    void cross(std::uint64_t round, std::uint64_t work) {
+    // From the graph's own order, hot, then cool from the best so far. Where nothing fits yet, hotter and dearer from the start.
+    struct Round {
+      bool afresh = false;
+      double heat = 0, price = 1;  // price: how many times the usual first one
+      double share = 0;            // of the work
+      bool last_resort = false;
+    };
+    static constexpr Round rounds[] = {{true, 3, 1, 0.25, false},   {false, 0.5, 1, 0.1, false}, {true, 30, 1, 0.15, false},
+                                       {true, 30, 10, 0.3, true},   {false, 0.5, 1, 0.1, false}, {false, 0.5, 1, 0.1, false}};
+
+    void cross(const Round& round, std::uint64_t k) {
       const Schedule own = own_order(graph_);
-      PenalisedSearch search{facts_, round % 2 == 0 || best_.empty() ? own : best_, rules_, request_.seed * 7919 + round};
-      search.run(work, round % 2 == 0 ? 3 : 0.5, PenalisedSearch::first_price(facts_, rules_.budget));
-      spent_ += search.work();
+      PenalisedSearch search{facts_, round.afresh || !found_ ? own : best_, rules_, request_.seed * 7919 + k};
+      search.run(static_cast<std::uint64_t>(round.share * static_cast<double>(work_)), round.heat,
+                 round.price * PenalisedSearch::first_price(facts_, rules_.budget));
       if (search.found()) take(search.best());
     }
 
@@ -116,7 +123,7 @@ class Anneal {
         if (stop_()) return;
         const Schedule found = strategy.schedule(graph_, request_);
         const bool useful = found.size() > graph_.node_count() && simulate(graph_, found).valid;
-        if (useful && (!request_.keep_order || keeps_order(graph_, found))) from(found, 1, work_ / 64);
+        if (useful && (!request_.keep_order || keeps_order(graph_, found))) from(found, work_ / 64);
       };
       start(MuTwo{});
       start(MinCut{});
@@ -145,7 +152,7 @@ class Anneal {
     ScheduleFacts facts_;
     StopSignal stop_;
     SearchRules rules_;
-    std::uint64_t work_ = 0, spent_ = 0;
+    std::uint64_t work_ = 0;
     Schedule best_;
     bool found_ = false;
     std::int64_t peak_ = 0, ticks_ = 0;
