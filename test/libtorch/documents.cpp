@@ -1,0 +1,32 @@
+// The code that documents show, compiled as it stands (cmake/RepriseDocs.cmake takes it out of them). What a page takes for granted, a
+// model, an optimizer, data, is declared here.
+
+#include <torch/torch.h>
+
+#include <iostream>
+#include <tuple>
+#include <vector>
+
+#include <reprise/libtorch.hpp>
+#include <reprise_test/catch.hpp>
+
+#pragma GCC diagnostic ignored "-Wunused-variable"
+#pragma GCC diagnostic ignored "-Wunused-but-set-variable"
+#pragma GCC diagnostic ignored "-Wshadow"
+
+namespace {
+
+using namespace reprise::literals;
+
+torch::nn::Sequential model(torch::nn::Linear(4, 4)), block = model, layers = model;
+torch::nn::Linear fc_layer(64, 10);
+torch::Tensor x = torch::ones({2, 4}), y = torch::zeros({2}, torch::kLong), mask = torch::ones({2, 4});
+std::vector<std::tuple<torch::Tensor, torch::Tensor>> batches{{x, y}};
+torch::optim::SGD optimizer(model->parameters(), 0.1);
+torch::Tensor loss_fn(const torch::Tensor& logits, const torch::Tensor& labels) { return torch::cross_entropy_loss(logits, labels); }
+
+#include "documents.inc"
+
+}  // namespace
+
+TEST_CASE("the code in the documents compiles") { CHECK(blocks_in_documents >= 8); }
