@@ -253,5 +253,6 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a row at a time, into files and pipes too
   return examples::run("plan_quality", [&] { return run(argc, argv); });
 }

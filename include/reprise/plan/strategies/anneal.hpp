@@ -1,6 +1,6 @@
 #pragma once
-// The default strategy: from several starts to a schedule that fits, then annealing over whole schedules. See recompute_search.hpp
-// for the moves. Small graphs are solved exactly (exhaustive.hpp) where that takes little.
+// The default strategy: annealing over whole schedules (penalised_search.hpp), from the graph's own order and from the best that the
+// other strategies and a greedy search (recompute_search.hpp) find. Small graphs are solved exactly (exhaustive.hpp) where that takes little.
 //
 // It falls short where the least feasible peak needs an order that no sequence of single drops leads to; graphs of that kind
 // are small in practice, and then the exact search finds them.
