@@ -5,6 +5,7 @@
 #include <reprise/libtorch/allocator_probe.hpp>
 #include <reprise/libtorch/ambient_state.hpp>
 #include <reprise/libtorch/arena.hpp>
+#include <reprise/libtorch/arena_layout.hpp>
 #include <reprise/libtorch/call_again.hpp>
 #include <reprise/libtorch/capture.hpp>
 #include <reprise/libtorch/checkpoint.hpp>
@@ -13,6 +14,7 @@
 #include <reprise/libtorch/checkpointed.hpp>
 #include <reprise/libtorch/counting_allocator.hpp>
 #include <reprise/libtorch/graph_of.hpp>
+#include <reprise/libtorch/known_steps.hpp>
 #include <reprise/libtorch/libtorch_backend.hpp>
 #include <reprise/libtorch/guide.hpp>
 #include <reprise/libtorch/memory_budget.hpp>
@@ -22,6 +24,7 @@
 #include <reprise/libtorch/saved_tensors.hpp>
 #include <reprise/libtorch/scope.hpp>
 #include <reprise/libtorch/step_check.hpp>
+#include <reprise/libtorch/step_observer.hpp>
 #include <reprise/libtorch/step_options.hpp>
 #include <reprise/libtorch/step_report.hpp>
 #include <reprise/libtorch/step_runner.hpp>

@@ -3,6 +3,7 @@
 
 #include <reprise/concepts.hpp>
 #include <reprise/error.hpp>
+#include <reprise/free_memory.hpp>
 #include <reprise/ids.hpp>
 #include <reprise/log.hpp>
 #include <reprise/units.hpp>
@@ -53,6 +54,7 @@
 #include <reprise/plan/schedule.hpp>
 #include <reprise/plan/simulate.hpp>
 #include <reprise/plan/skyline.hpp>
+#include <reprise/plan/step_plans.hpp>
 #include <reprise/plan/strategies.hpp>
 #include <reprise/plan/strategies/anneal.hpp>
 #include <reprise/plan/strategies/chain_dp.hpp>

@@ -3,8 +3,9 @@
 //
 //   aten::native_dropout      0  4096 B  lives on as result 0
 //                             1  1024 B  lives on as result 1
-//   aten::convolution         0  8192 B  workspace: dead when the op returns
-//                             1  4096 B  lives on as result 0
+//   aten::convolution         0  8192 B  workspace, freed before block 1 was taken: both may have the same address
+//                             1  8192 B  workspace: dead when the op returns
+//                             2  4096 B  lives on as result 0
 //
 // Taken while a step is captured. What other threads allocate inside an op is not seen, and never
 // gets a planned address.
@@ -22,9 +23,11 @@ namespace reprise {
 
 struct TracedAllocation {
   static constexpr std::uint32_t workspace = ~std::uint32_t{0};
+  static constexpr std::uint32_t at_the_end = ~std::uint32_t{0};
   std::size_t bytes = 0;
   std::uint32_t result = workspace;  ///< which of the op's results lives in it
   std::int32_t element = -1;         ///< of a result that is a list
+  std::uint32_t dead_at = at_the_end;  ///< of a workspace: the op's allocation before which it was freed
 };
 
 /// By node; a node that was not seen has no list.
@@ -76,6 +79,10 @@ class AllocationNotes final : public BlockSource {
     return nullptr;
   }
   void give_back(std::uint32_t /*number*/) override {}
+  void freed(std::uint64_t serial) override {
+    for (std::size_t i = serials_.size(); i-- > 0;)
+      if (serials_[i] == serial) taken_[i].dead_at = static_cast<std::uint32_t>(taken_.size());
+  }
 
  private:
   void match(const at::Tensor& tensor, std::uint32_t result, std::int32_t element) {

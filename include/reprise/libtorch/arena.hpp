@@ -1,7 +1,7 @@
 #pragma once
 // One block of memory for all that a program allocates: addresses are planned once, and the block is used again in every step.
 //
-//   ArenaLayout layout = layout_arena(recording, rewriting, trace);    what each op takes, how long it lives: assign_offsets()
+//   ArenaLayout layout = layout_arena(recording, rewriting, trace, …); where each block lies: arena_layout.hpp
 //   ArenaMemory arena;
 //   arena.start(layout);                                               grows to the largest layout, and stays
 //   program.run(bindings, observer, arena);                            no page faults, no allocator
@@ -14,13 +14,11 @@
 // Gradients lie in the arena too. One that is still alive when the next step starts is moved to memory of its own first: whoever holds
 // the tensor sees the same numbers. The step's results (the loss) never lie there.
 
-#include <algorithm>
 #include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -32,154 +30,23 @@
 #include <c10/core/StorageImpl.h>
 #include <c10/core/impl/alloc_cpu.h>
 
-#include <reprise/libtorch/allocation_trace.hpp>
+#include <reprise/libtorch/arena_layout.hpp>
 #include <reprise/libtorch/counting_allocator.hpp>
-#include <reprise/libtorch/recording.hpp>
-#include <reprise/plan/assign_offsets.hpp>
-#include <reprise/rewrite/rewriting.hpp>
 
 namespace reprise {
-
-struct PlannedBlock {
-  static constexpr std::int64_t outside = -1;
-  std::size_t bytes = 0;
-  std::int64_t offset = outside;
-};
-
-/// Addresses for the allocations of one program.
-struct ArenaLayout {
-  std::vector<PlannedBlock> blocks{};  ///< in the order in which they are taken
-  std::vector<std::uint32_t> first{};  ///< by step: where its blocks begin; one more at the end
-  FlatLists<std::uint32_t> before{};   ///< by block: those that had a part of its bytes last
-  Bytes height{};                      ///< of the arena
-  Bytes outside{};                     ///< of what leaves the step, and is not planned
-  std::size_t planned = 0;             ///< blocks that have an address
-};
-
-namespace detail {
-
-class ArenaLayouter {
- public:
-  ArenaLayouter(const Recording& recording, const Rewriting& rewriting, const AllocationTrace& trace, std::size_t results)
-      : recording_(recording), rewriting_(rewriting), trace_(trace), last_(rewriting.allocations.size(), end()) {
-    for (std::size_t i = 0; i < rewriting.steps.size(); ++i)
-      for (AllocationId a : rewriting.steps[i].frees) last_[a.index] = static_cast<std::int64_t>(i) + 1;
-    result_.resize(rewriting.allocations.size(), false);
-    for (std::size_t k = 0; k < std::min(results, rewriting.outputs.size()); ++k)
-      result_[rewriting.slots[rewriting.outputs[k].index].allocation.index] = true;
-  }
-
-  ArenaLayout make() {
-    for (std::size_t i = 0; i < rewriting_.steps.size(); ++i) add_step(i);
-    layout_.first.push_back(static_cast<std::uint32_t>(layout_.blocks.size()));
-    const ArenaPlan plan = assign_offsets(buffers_, {.alignment = Bytes{c10::gAlignment}});
-    layout_.height = plan.height;
-    for (std::size_t k = 0; k < buffers_.size(); ++k) layout_.blocks[block_of_[k]].offset = plan.offsets[k].count;
-    layout_.planned = buffers_.size();
-    find_predecessors();
-    return std::move(layout_);
-  }
-
- private:
-  [[nodiscard]] std::int64_t end() const { return static_cast<std::int64_t>(rewriting_.steps.size()) + 1; }
-
-  void add_step(std::size_t i) {
-    layout_.first.push_back(static_cast<std::uint32_t>(layout_.blocks.size()));
-    const AllocationTrace::Op* op = trace_.find(rewriting_.steps[i].node);
-    if (op == nullptr) return;
-    for (const TracedAllocation& taken : op->allocations) add_block(i, taken);
-  }
-
-  void add_block(std::size_t i, const TracedAllocation& taken) {
-    const auto start = static_cast<std::int64_t>(i);
-    std::int64_t until = start + 1;
-    bool planned = true;
-    if (taken.result != TracedAllocation::workspace) {
-      const AllocationId a = allocation_of(i, taken);
-      planned = a.valid() && !result_[a.index];
-      if (planned) until = last_[a.index];
-    }
-    if (planned) {
-      block_of_.push_back(layout_.blocks.size());
-      buffers_.push_back({start, until, Bytes{static_cast<std::int64_t>(taken.bytes + CountingAllocator::header_bytes)}});
-    } else {
-      layout_.outside += Bytes{static_cast<std::int64_t>(taken.bytes)};
-    }
-    layout_.blocks.push_back({taken.bytes, PlannedBlock::outside});
-  }
-
-  [[nodiscard]] AllocationId allocation_of(std::size_t i, const TracedAllocation& taken) const {
-    const ProgramStep& step = rewriting_.steps[i];
-    const auto& results = recording_.calls[step.node.index].results;
-    for (std::size_t k = 0; k < results.size(); ++k)
-      if (results[k].from == ResultSlot::From::returned && results[k].index == taken.result && results[k].element == taken.element &&
-          step.writes[k].valid())
-        return rewriting_.slots[step.writes[k].index].allocation;
-    return {};
-  }
-
-  // Who had each byte last, as stretches of the arena: each block looks at those that it takes over.
-  void find_predecessors() {
-    std::map<std::int64_t, std::pair<std::int64_t, std::uint32_t>> owners;  // start -> end, block
-    std::vector<std::uint32_t> found;
-    for (std::uint32_t b = 0; b < layout_.blocks.size(); ++b) {
-      found.clear();
-      const PlannedBlock& block = layout_.blocks[b];
-      if (block.offset != PlannedBlock::outside) take_over(owners, block, b, found);
-      layout_.before.push_back(found);
-    }
-  }
-
-  static void take_over(std::map<std::int64_t, std::pair<std::int64_t, std::uint32_t>>& owners, const PlannedBlock& block, std::uint32_t b,
-                        std::vector<std::uint32_t>& found) {
-    const std::int64_t low = block.offset, high = low + static_cast<std::int64_t>(block.bytes + CountingAllocator::header_bytes);
-    auto it = owners.upper_bound(low);
-    if (it != owners.begin()) --it;
-    while (it != owners.end() && it->first < high) {
-      const auto [start, rest] = *it;
-      const auto [until, owner] = rest;
-      if (until <= low) {
-        ++it;
-        continue;
-      }
-      found.push_back(owner);
-      it = owners.erase(it);
-      if (start < low) owners[start] = {low, owner};
-      if (until > high) owners[high] = {until, owner};
-    }
-    owners[low] = {high, b};
-  }
-
-  const Recording& recording_;
-  const Rewriting& rewriting_;
-  const AllocationTrace& trace_;
-  std::vector<std::int64_t> last_;  // by allocation: the step after which it is dead
-  std::vector<bool> result_;        // by allocation: the caller keeps it
-  ArenaLayout layout_;
-  std::vector<Buffer> buffers_;
-  std::vector<std::size_t> block_of_;  // by buffer
-};
-
-}  // namespace detail
-
-/// `results`: how many of the step's outputs are what the loss function returns; the others are gradients.
-[[nodiscard]] inline ArenaLayout layout_arena(const Recording& recording, const Rewriting& rewriting, const AllocationTrace& trace,
-                                              std::size_t results) {
-  return detail::ArenaLayouter{recording, rewriting, trace, results}.make();
-}
 
 /// The bytes. They live until the arena has let go of them and every block in them is dead.
 class ArenaBlock final : public BlockSource {
  public:
-  explicit ArenaBlock(Bytes capacity)
-      : capacity_(capacity), memory_(static_cast<std::byte*>(c10::alloc_cpu(static_cast<std::size_t>(capacity.count)))) {
+  explicit ArenaBlock(Bytes height)
+      : height_(height), memory_(static_cast<std::byte*>(c10::alloc_cpu(static_cast<std::size_t>(height.count)))) {
     use_large_pages();
-    cpu_memory().add_spare(capacity.count);
   }
   ArenaBlock(const ArenaBlock&) = delete;
   ArenaBlock& operator=(const ArenaBlock&) = delete;
 
-  [[nodiscard]] Bytes capacity() const { return capacity_; }
+  [[nodiscard]] Bytes height() const { return height_; }
+  [[nodiscard]] Bytes capacity() const { return counted_; }
   /// Blocks that are alive in it.
   [[nodiscard]] std::int64_t alive() const { return references_.load(std::memory_order_acquire) - 1; }
 
@@ -188,6 +55,10 @@ class ArenaBlock final : public BlockSource {
   /// Only where nothing is alive.
   void start(const ArenaLayout& layout) {
     layout_ = &layout;
+    if (layout.counted > counted_) {
+      cpu_memory().add_spare((layout.counted - counted_).count);
+      counted_ = layout.counted;
+    }
     if (states_.size() < layout.blocks.size()) states_ = std::vector<std::atomic<State>>(layout.blocks.size());
     for (auto& state : states_) state.store(State::dead, std::memory_order_relaxed);
     taken_ = fallbacks_ = 0;
@@ -237,7 +108,7 @@ class ArenaBlock final : public BlockSource {
   enum class State : std::uint8_t { dead, alive, blocked };
 
   ~ArenaBlock() override {
-    cpu_memory().add_spare(-capacity_.count);
+    cpu_memory().add_spare(-counted_.count);
     c10::free_cpu(memory_);
   }
 
@@ -246,7 +117,7 @@ class ArenaBlock final : public BlockSource {
 #ifdef __linux__
     constexpr std::uintptr_t page = 4096;
     const auto low = (reinterpret_cast<std::uintptr_t>(memory_) + page - 1) / page * page;
-    const auto high = (reinterpret_cast<std::uintptr_t>(memory_) + static_cast<std::uintptr_t>(capacity_.count)) / page * page;
+    const auto high = (reinterpret_cast<std::uintptr_t>(memory_) + static_cast<std::uintptr_t>(height_.count)) / page * page;
     if (low < high) ::madvise(reinterpret_cast<void*>(low), high - low, MADV_HUGEPAGE);  // a wish: whether it is met does not matter
 #endif
   }
@@ -255,7 +126,8 @@ class ArenaBlock final : public BlockSource {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
 
-  Bytes capacity_;
+  Bytes height_;
+  Bytes counted_{};
   std::byte* memory_;
   std::atomic<std::int64_t> references_{1};
   const ArenaLayout* layout_ = nullptr;
@@ -312,7 +184,7 @@ class ArenaMemory {
   /// Before a run: the arena is free, and there is room for the layout.
   void start(const ArenaLayout& layout) {
     settle();
-    if (block_ != nullptr && (block_->alive() > 0 || block_->capacity() < layout.height)) {
+    if (block_ != nullptr && (block_->alive() > 0 || block_->height() < layout.height)) {
       block_->let_go();
       block_ = nullptr;
     }

@@ -135,6 +135,8 @@ struct BlockSource {
   virtual std::byte* take(std::size_t bytes, std::uint32_t& number) = 0;
   /// The block is dead. May be called on any thread.
   virtual void give_back(std::uint32_t number) = 0;
+  /// A block from the system was freed on the thread whose source this is.
+  virtual void freed(std::uint64_t /*serial*/) {}
 };
 
 /// Asked by this thread's allocations; none unless a program is running.
@@ -226,6 +228,7 @@ class CountingAllocator final : public c10::Allocator {
       source->give_back(header->number);
     } else {
       c10::free_cpu(header);
+      if (BlockSource* current = block_source()) current->freed(serial);
     }
     if (MemoryGate* gate = memory_gate(); gate != nullptr && !known) gate->after_release(bytes, serial);
   }

@@ -101,6 +101,24 @@ struct HashHooks final : RecorderHooks {
   return std::nullopt;
 }
 
+/// As an error says it; empty where there is none.
+[[nodiscard]] inline std::string describe_difference(const StepGraph& graph, std::optional<NodeId> n) {
+  if (!n) return {};
+  return "node " + std::to_string(n->index) + " (" + graph.node(*n).name + ") made other bits than eager";
+}
+
+/// What a replay handed over beside what eager did: `results`, and the gradients that the leaves now have. Empty where they are equal.
+[[nodiscard]] inline std::string compare_handed_over(const CapturedStep& step, const RunOutcome& ours, const std::vector<at::Tensor>& results,
+                                                     const std::vector<NamedTensor>& leaves) {
+  for (std::size_t i = 0; i < std::min(results.size(), ours.results.size()); ++i)
+    if (!detail::same_bits(results[i], ours.results[i])) return "result " + std::to_string(i) + " is not eager's";
+  const auto& gradient_of = step.gradient_of();
+  for (std::size_t i = 0; i < gradient_of.size(); ++i)
+    if (!detail::same_bits(leaves[gradient_of[i]].tensor.grad(), ours.gradients[i]))
+      return "the gradient of " + leaves[gradient_of[i]].name + " is not eager's";
+  return {};
+}
+
 /// Copies of what a step changes in place, and the generator: kept outside LibTorch's allocator, put back on demand.
 class StepSnapshot {
  public:

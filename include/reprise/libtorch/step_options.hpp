@@ -12,6 +12,7 @@
 #include <reprise/libtorch/budget.hpp>
 #include <reprise/log.hpp>
 #include <reprise/plan/request.hpp>
+#include <reprise/plan/step_plans.hpp>
 #include <reprise/units.hpp>
 
 namespace reprise {
@@ -41,6 +42,7 @@ struct StepMeasurement {
   Bytes floor{};                    ///< what no schedule can go below
   Bytes budget{};                   ///< 0 for none
   Bytes arena{};                    ///< the size of the arena
+  Bytes probed_peak{};              ///< what the memory probe of the step says; by default the allocator's peak
   std::int64_t arena_blocks = 0;    ///< allocations that got their planned address
   std::int64_t arena_misses = 0;    ///< those that did not match the plan, and came from the allocator
   Bytes moved{};                    ///< moved out to stay inside it
@@ -61,15 +63,17 @@ struct TrainStepOptions {
   std::string name = "step";
   Budget budget{};
   std::string strategy = "anneal";  ///< one of strategy_names
-  PlanRequest planning{};           ///< seed, effort, seconds, keep_order…; its budget is set here
+  /// Any other way to plan, with any cost model: [](auto& g, auto& r) { return Planner<ByteCost, MinCut>{}.plan(g, r); }
+  PlanFunction planner{};
+  PlanRequest planning{};  ///< seed, effort, seconds, keep_order…; its budget is set here
   OnFallback on_fallback = OnFallback::notice;
   /// Calls 2, 3, 4, 8, 16, … and then every 100th run under the recorder, their own result used, and are compared with the graph: that is
   /// how host state in the loss function is found out. Between these a replay trusts it.
   bool recheck = true;
-  Bytes limit_until_known{};             ///< of a share: what the first step may hold, before the share is known; 0 for no limit
+  Bytes limit_until_known{};             ///< of a share: what the first step may hold, before the share is known; 0: 80 % of free memory
   std::filesystem::path spill_folder{};  ///< where storages are moved to; empty for the system's folder for temporary files
   std::size_t max_plans = 16;            ///< signatures that are kept; the one used longest ago goes first
-  /// Plan again where ops take another time than when they were captured.
+  /// Plan once more where ops take another time than when they were captured.
   bool refine = true;
   /// Every n-th replay also runs eagerly and is compared bit for bit; what eager made is used. 0: never. Not inside the budget.
   std::int64_t verify = 0;

@@ -4,6 +4,7 @@
 //   step_summary("resnet50", counters, last)
 //     resnet50: 100 steps: 1 captured, 95 replayed, 4 checked, 0 eagerly, 0 by moving out
 //     budget 3.1 GiB: peak 2.9 GiB (predicted 2.9 GiB), held 3.1 GiB with an arena of 2.4 GiB; without a budget 5.7 GiB, floor 1.0 GiB
+//     the process has grown by 3.2 GiB (resident, at most)
 //     120 ops computed again, 6.1 % extra time predicted; planned 2 times
 
 #include <algorithm>
@@ -34,7 +35,9 @@ inline std::string percent_text(double share) {
 }
 }  // namespace detail
 
-[[nodiscard]] inline std::string step_summary(const std::string& name, const StepCounters& counters, const StepMeasurement& last) {
+/// `resident`: what the process has grown by, as the system counts it; 0 leaves it out.
+[[nodiscard]] inline std::string step_summary(const std::string& name, const StepCounters& counters, const StepMeasurement& last,
+                                              Bytes resident = {}) {
   std::ostringstream out;
   out << name << ": " << counters.captures + counters.replays + counters.rechecks + counters.eager_runs + counters.verified
       << " steps: " << counters.captures << " captured, " << counters.replays << " replayed, " << counters.rechecks << " checked, "
@@ -44,6 +47,7 @@ inline std::string percent_text(double share) {
       << format_bytes(last.reserved_peak);
   if (last.arena > Bytes{0}) out << " with an arena of " << format_bytes(last.arena);
   out << "; without a budget " << format_bytes(last.eager_peak) << ", floor " << format_bytes(last.floor) << '\n';
+  if (resident > Bytes{0}) out << "the process has grown by " << format_bytes(resident) << " (resident, at most)\n";
   out << last.recomputed << " ops computed again, " << detail::percent_text(last.extra_time_predicted) << " extra time predicted; planned "
       << counters.plans << " times\n";
   if (last.arena_misses > 0) out << last.arena_misses << " allocations did not match the arena's plan\n";

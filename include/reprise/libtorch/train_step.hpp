@@ -23,62 +23,55 @@
 // The budget bounds what the allocator holds in the process. When the base changes (Adam's state appears after the first step), the
 // plan is made again for what is left.
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <list>
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include <reprise/free_memory.hpp>
 #include <reprise/graph/diff.hpp>
 #include <reprise/libtorch/arena.hpp>
+#include <reprise/libtorch/allocator_probe.hpp>
 #include <reprise/libtorch/budget.hpp>
 #include <reprise/libtorch/capture.hpp>
+#include <reprise/libtorch/known_steps.hpp>
 #include <reprise/libtorch/libtorch_backend.hpp>
 #include <reprise/libtorch/program.hpp>
 #include <reprise/libtorch/signature.hpp>
 #include <reprise/libtorch/step_check.hpp>
+#include <reprise/libtorch/step_observer.hpp>
 #include <reprise/libtorch/step_options.hpp>
 #include <reprise/libtorch/step_report.hpp>
 #include <reprise/log.hpp>
 #include <reprise/plan/plan_file.hpp>
+#include <reprise/plan/step_plans.hpp>
 #include <reprise/plan/strategies.hpp>
+#include <reprise/profile/mem_probes/resident_probe.hpp>
+#include <reprise/profile/timers/steady_timer.hpp>
 
 namespace reprise {
 
-/// Times each node while a program runs.
-struct TimingObserver {
-  std::vector<Microseconds>& time;
-  std::chrono::steady_clock::time_point start{};
-
-  template <class Tensors>
-  void before(std::size_t /*occurrence*/, NodeId /*node*/, const Tensors& /*tensors*/) {
-    start = std::chrono::steady_clock::now();
-  }
-  template <class Tensors>
-  void after(std::size_t /*occurrence*/, NodeId node, const Tensors& /*tensors*/) {
-    time[node.index] = {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count()};
-  }
-};
-
-/// `Memory`: ArenaMemory, or AllocatorMemory.
-template <class LossFn, StepMemory Memory = ArenaMemory>
+/// `Memory`: ArenaMemory, or AllocatorMemory. `Clock` times ops, `Probe` measures memory beside the allocator's own count.
+template <class LossFn, StepMemory Memory = ArenaMemory, Timer Clock = SteadyTimer, MemProbe Probe = AllocatorProbe>
 class TrainStep {
  public:
   /// `model`: a torch::nn module holder, a pointer to a module, or a list of parameters.
   template <class Model>
-  TrainStep(Model model, LossFn loss_fn, TrainStepOptions options = {}, Memory memory = {})
+  TrainStep(Model model, LossFn loss_fn, TrainStepOptions options = {}, Memory memory = {}, Clock clock = {}, Probe probe = {})
       : loss_fn_(std::move(loss_fn)),
         options_(std::move(options)),
         log_(options_.name, options_.log_level, options_.on_log),
-        memory_(std::move(memory)) {
+        memory_(std::move(memory)),
+        clock_(std::move(clock)),
+        probe_(std::move(probe)) {
     list_tensors_ = [model] { return tensors_of(model); };
     if constexpr (ModuleLike<Model>) list_training_ = training_flags(model);
     if (!memory_is_counted())
@@ -118,7 +111,9 @@ class TrainStep {
     return current_->plan;
   }
   /// What was done so far, in a few lines.
-  [[nodiscard]] std::string summary() const { return step_summary(options_.name, counters_, last_); }
+  [[nodiscard]] std::string summary() const { return step_summary(options_.name, counters_, last_, resident_growth()); }
+  /// What the process has grown by at most since this step was made, as the system counts it; 0 where it does not say.
+  [[nodiscard]] Bytes resident_growth() const { return ResidentProbe::process_peak() - idle_; }
   /// A page about the last call: its profile, memory before and after, what is computed again, extra time against budget. Plans
   /// `points` budgets for the last of these; 0 leaves it out.
   void report(const std::filesystem::path& file, std::size_t points = 6) const {
@@ -139,30 +134,11 @@ class TrainStep {
  private:
   /// Guards that keep failing mean that the step is not the same from call to call: it is then left to eager.
   static constexpr int patience = 3;
-  static constexpr int most_refinements = 2;
-  /// As a share of the step's time: what fresh pages cost eager.
-  static constexpr double worth_of_arena = 0.1;
+  static constexpr int most_refinements = 1;
+  /// The replay that is timed: the one before it has touched the arena, and warmed the caches of primitives.
+  static constexpr int timed_replay = 1;
 
-  /// What is known of one signature.
-  struct Known {
-    std::string signature{};
-    std::unique_ptr<CapturedStep> captured{};
-    std::unique_ptr<LibTorchProgram> program{};
-    AllocationTrace trace{};
-    std::unique_ptr<ArenaLayout> layout{};  ///< none where the program runs without an arena
-    Plan plan{};
-    Bytes room{};  ///< above the base: what the program was planned for
-    bool unplannable = false;
-    std::string refusal{};  ///< why it is not run from its graph
-    int failures = 0;       ///< guards that failed one after the other
-    std::int64_t calls = 0;
-    bool stale = false;                    ///< planned with times that have turned out wrong
-    std::int64_t last_equal = 1;           ///< the last call that was seen to be the captured step
-    std::int64_t verifiable = 0;           ///< calls that could have been replayed
-    int replays = 0;                       ///< of this plan
-    int refinements = 0;                   ///< of its times
-    std::vector<Microseconds> measured{};  ///< by node, of a replay; empty where none is due
-  };
+  using Known = KnownStep;
   using Run = std::function<std::vector<at::Tensor>()>;
 
   // Modules may be added, exchanged and switched between calls: they are listed anew each time.
@@ -190,11 +166,14 @@ class TrainStep {
     const auto start = std::chrono::steady_clock::now();
     memory_.settle();
     const ModelTensors model = list_tensors_();
-    Known& known = known_for(signature_of(model, list_training_ ? list_training_() : std::string{}, arguments));
+    Known& known =
+        known_.find_or_add(signature_of(model, list_training_ ? list_training_() : std::string{}, arguments), options_.max_plans);
     current_ = &known;
     last_ = {.base = cpu_memory().live() - excluded_};
     cpu_memory().reset_peak();
+    probe_.begin_run();
     std::vector<at::Tensor> results = run_somehow(known, model, arguments, run);
+    last_.probed_peak = probe_.end_run();
     last_.peak = cpu_memory().peak() - excluded_;
     last_.reserved_peak = cpu_memory().reserved_peak() - excluded_;
     if (!last_.replayed) last_.predicted_peak = last_.peak;
@@ -260,15 +239,11 @@ class TrainStep {
     }
     known.refusal = "call " + std::to_string(known.calls + 1) + " is not the step that was captured (last found equal: call " +
                     std::to_string(known.last_equal) + "): " + why;
-    notice("from now on this step runs without its graph: " + known.refusal);
-    forget_program(known);
+    known.forget_program();
     known.captured.reset();
+    if (options_.on_fallback == OnFallback::error) throw Error(Errc::capture_failed, std::exchange(known.refusal, {}));
+    notice("from now on this step runs without its graph: " + known.refusal);
     return results;
-  }
-
-  static void forget_program(Known& known) {
-    known.program.reset();
-    known.layout.reset();
   }
 
   // The replay first, then everything that it changed is put back and the user's own code runs, under the recorder.
@@ -293,27 +268,11 @@ class TrainStep {
     std::vector<at::Tensor> results = eager.take_results();
     if (!ours.completed) return results;  // a guard: the next call finds it out, and captures anew
     ++counters_.verified;
-    std::string difference = describe_difference(known, first_difference(replayed, hooks.hashes));
-    if (difference.empty()) difference = compare_handed_over(known, ours, results, leaves);
+    std::string difference = describe_difference(known.captured->graph(), first_difference(replayed, hooks.hashes));
+    if (difference.empty()) difference = compare_handed_over(*known.captured, ours, results, leaves);
     if (difference.empty() && !after.holds_now()) difference = "a buffer, an input or the generator was changed otherwise";
     if (!difference.empty()) refuse_after_difference(known, difference);
     return results;
-  }
-
-  [[nodiscard]] static std::string describe_difference(const Known& known, std::optional<NodeId> n) {
-    if (!n) return {};
-    return "node " + std::to_string(n->index) + " (" + known.captured->graph().node(*n).name + ") made other bits than eager";
-  }
-
-  [[nodiscard]] static std::string compare_handed_over(const Known& known, const RunOutcome& ours, const std::vector<at::Tensor>& results,
-                                                       const std::vector<NamedTensor>& leaves) {
-    for (std::size_t i = 0; i < std::min(results.size(), ours.results.size()); ++i)
-      if (!detail::same_bits(results[i], ours.results[i])) return "result " + std::to_string(i) + " is not eager's";
-    const auto& gradient_of = known.captured->gradient_of();
-    for (std::size_t i = 0; i < gradient_of.size(); ++i)
-      if (!detail::same_bits(leaves[gradient_of[i]].tensor.grad(), ours.gradients[i]))
-        return "the gradient of " + leaves[gradient_of[i]].name + " is not eager's";
-    return {};
   }
 
   void refuse_after_difference(Known& known, const std::string& difference) {
@@ -338,7 +297,7 @@ class TrainStep {
   std::vector<at::Tensor> take_over(Known& known, CapturedStep step, std::vector<at::Tensor> results) {
     ++counters_.guard_failures;
     ++counters_.captures;
-    forget_program(known);
+    known.forget_program();
     known.captured = std::make_unique<CapturedStep>(std::move(step));
     static_cast<void>(fits(known));
     return results;
@@ -366,20 +325,28 @@ class TrainStep {
     return true;
   }
 
-  // The first replays of a plan are timed: what ops take when caches are warm is not what they took when the step was captured.
   RunOutcome run_program(Known& known, const Bindings& bindings) {
-    const bool timed = wants_times(known);
-    if (timed) known.measured.assign(known.captured->graph().node_count(), Microseconds{});
+    StepObserver<Clock, Probe> observer{clock_, probe_, wants_times(known)};
+    if (observer.timed) clock_.begin_run(known.plan.schedule.size());
     ++known.replays;
-    if (!known.layout) {
-      make_room();
-      return timed ? known.program->run(bindings, TimingObserver{known.measured}) : known.program->run(bindings);
-    }
-    if (options_.budget.given() && memory_.capacity() > known.layout->height && reserved_above(memory_.capacity(), known) > room())
+    RunOutcome outcome = known.layout ? run_in_arena(known, bindings, observer) : run_in_allocator(known, bindings, observer);
+    if (observer.timed) known.measured = by_node(clock_.end_run(), known.plan.schedule, known.captured->graph().node_count());
+    if (!outcome.completed) known.measured.clear();
+    return outcome;
+  }
+
+  template <class Observer>
+  RunOutcome run_in_allocator(Known& known, const Bindings& bindings, Observer& observer) {
+    make_room();
+    return known.program->run(bindings, observer);
+  }
+
+  template <class Observer>
+  RunOutcome run_in_arena(Known& known, const Bindings& bindings, Observer& observer) {
+    if (options_.budget.given() && memory_.capacity() > known.layout->counted && memory_.capacity() + known.layout->outside > room())
       memory_.release();  // grown for another shape
     memory_.start(*known.layout);
-    RunOutcome outcome = timed ? known.program->run(bindings, TimingObserver{known.measured}, memory_)
-                               : known.program->run(bindings, NullObserver{}, memory_);
+    RunOutcome outcome = known.program->run(bindings, observer, memory_);
     const ArenaUse use = memory_.use();
     last_.arena = memory_.capacity();
     last_.arena_blocks = use.taken;
@@ -387,9 +354,10 @@ class TrainStep {
     return outcome;
   }
 
+  // What ops take when caches are warm is not what they took when the step was captured.
   [[nodiscard]] bool wants_times(const Known& known) const {
-    return options_.refine && options_.budget.given() && plan_file_.empty() && known.plan.overhead() > 0 && known.replays == 1 &&
-           known.refinements < most_refinements;
+    return options_.refine && options_.budget.given() && plan_file_.empty() && known.plan.overhead() > 0 &&
+           known.replays == timed_replay && known.refinements < most_refinements;
   }
 
   // Times that add up to a quarter more or less, op by op, make another plan worth its while.
@@ -411,7 +379,7 @@ class TrainStep {
   }
 
   std::vector<at::Tensor> capture_anew(Known& known, const ModelTensors& model, const StepArguments& arguments, const Run& run) {
-    forget_program(known);
+    known.forget_program();
     known.captured.reset();
     known.unplannable = false;
     ++counters_.captures;
@@ -437,9 +405,16 @@ class TrainStep {
     CaptureOptions options{.name = options_.name, .hooks = hooks, .spill_folder = options_.spill_folder};
     if (options_.budget.kind == Budget::Kind::bytes) options.memory_limit = options_.budget.bytes;
     else if (budget_ > Bytes{0}) options.memory_limit = budget_;
-    else options.memory_limit = options_.limit_until_known;
+    else if (options_.budget.given()) options.memory_limit = limit_until_known();
     if (options.memory_limit > Bytes{0}) options.memory_limit += excluded_;
     return options;
+  }
+
+  /// Of a budget that is a share of what is not known yet.
+  [[nodiscard]] Bytes limit_until_known() const {
+    if (options_.limit_until_known > Bytes{0}) return options_.limit_until_known;
+    const Bytes free = free_memory();
+    return free > Bytes{0} ? last_.base + Bytes{free.count / 5 * 4} : Bytes{0};
   }
 
   // ── planning ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -451,10 +426,10 @@ class TrainStep {
     last_.eager_peak = last_.base + (known.captured->recording().peak - known.captured->recording().base);
     last_.floor = last_.base + (floor_bytes(graph) - persistent);
     if (!options_.budget.given()) {
-      if (!known.program) use(known, plan_file_.empty() ? plan_own_order(graph) : read_plan(graph));
+      if (!known.program) use(known, plan_file_.empty() ? plan_own_order(graph) : plan_from_file(plan_file_.string(), graph));
       return true;
     }
-    if (!known.program && !plan_file_.empty()) use(known, read_plan(graph));
+    if (!known.program && !plan_file_.empty()) use(known, plan_from_file(plan_file_.string(), graph));
     last_.budget = budget_now();
     refine(known);
     if (known.program && known.program->peak_above_base() <= room() && arena_fits(known) && !worth_planning_again(known, room()))
@@ -467,8 +442,7 @@ class TrainStep {
   [[nodiscard]] Bytes room() const {
     return last_.budget - last_.base - (cpu_memory().reserved() - cpu_memory().live() - memory_.capacity());
   }
-  [[nodiscard]] static Bytes reserved_above(Bytes arena, const Known& known) { return arena + known.layout->outside; }
-  [[nodiscard]] bool arena_fits(const Known& known) const { return !known.layout || reserved_above(known.layout->height, known) <= room(); }
+  [[nodiscard]] bool arena_fits(const Known& known) const { return !known.layout || known.layout->reserved() <= room(); }
 
   bool plan_for(Known& known, Bytes room) {
     const StepGraph& graph = known.captured->graph();
@@ -477,38 +451,19 @@ class TrainStep {
     known.room = room;
     if (room <= Bytes{0}) return fall_back(known);
     known.stale = false;
-    Plan plan =
-        options_.budget.kind == Budget::Kind::extra_time ? plan_within_time(graph, request) : plan_with(options_.strategy, graph, request);
+    const PlanFunction planner =
+        options_.planner ? options_.planner : [&](const StepGraph& g, const PlanRequest& r) { return plan_with(options_.strategy, g, r); };
+    Plan plan = options_.budget.kind == Budget::Kind::extra_time ? plan_within_time(graph, request, options_.budget.percent, planner)
+                                                                 : planner(graph, request);
     ++counters_.plans;
     last_.plan_seconds += plan.seconds;
     if (!plan.within_budget()) return fall_back(known, last_.base + (plan.peak - graph.persistent_bytes()));
     known.unplannable = false;
-    use(known, plan);
-    if (!arena_fits(known)) pack_lower(known, request, std::move(plan));
+    use(known, std::move(plan));
     log_.info("planned: " + format_bytes(known.plan.baseline_peak) + " to " + format_bytes(known.plan.peak) + ", " +
               std::to_string(known.plan.schedule.size() - graph.node_count()) + " ops again, " +
               (known.layout ? "an arena of " + format_bytes(known.layout->height) : std::string("no arena")));
     return true;
-  }
-
-  // Packing has wasted more than the budget leaves: planned again for that much less. Where that costs more time than an arena is
-  // worth, or nothing fits, the first plan runs without one.
-  void pack_lower(Known& known, PlanRequest request, Plan first) {
-    if (options_.budget.kind != Budget::Kind::extra_time)
-      for (int attempt = 0; attempt < 3; ++attempt) {
-        const Bytes excess = reserved_above(known.layout->height, known) - room();
-        log_.info("an arena of " + format_bytes(known.layout->height) + " is " + format_bytes(excess) + " too much: planned for less");
-        request.budget -= excess + Bytes{room().count / 100 * (attempt + 1)};  // packing does not shrink byte by byte with the plan
-        if (request.budget <= floor_bytes(known.captured->graph())) break;
-        Plan lower = plan_with(options_.strategy, known.captured->graph(), request);
-        last_.plan_seconds += lower.seconds;
-        if (!lower.within_budget() || lower.overhead() > first.overhead() + worth_of_arena) break;
-        lower.budget = first.budget;
-        use(known, std::move(lower));
-        if (arena_fits(known)) return;
-      }
-    use(known, std::move(first));
-    known.layout.reset();
   }
 
   // `smallest`: the lowest peak that was found, where one was looked for.
@@ -520,7 +475,7 @@ class TrainStep {
     if (options_.on_fallback == OnFallback::error) throw Error(Errc::budget_unreachable, why);
     if (!known.unplannable) notice("this step runs inside the budget by moving storages out: " + why);
     known.unplannable = true;
-    forget_program(known);
+    known.forget_program();
     return false;
   }
 
@@ -537,52 +492,6 @@ class TrainStep {
     return budget_;
   }
 
-  // The smallest peak that costs at most so much extra time, by halving the interval between floor and own peak.
-  Plan plan_within_time(const StepGraph& graph, PlanRequest request) const {
-    Plan best = plan_own_order(graph);
-    double seconds = 0;
-    Bytes low = floor_bytes(graph), high = best.peak;
-    for (int i = 0; i < 8 && low < high; ++i) {
-      request.budget = low + Bytes{(high - low).count / 2};
-      Plan plan = plan_with(options_.strategy, graph, request);
-      seconds += plan.seconds;
-      if (plan.within_budget() && plan.overhead() * 100 <= options_.budget.percent) {
-        high = plan.peak;
-        best = std::move(plan);
-      } else {
-        low = request.budget + Bytes{1};
-      }
-    }
-    best.budget = best.peak;
-    best.seconds = seconds;
-    return best;
-  }
-
-  [[nodiscard]] static Plan plan_own_order(const StepGraph& graph) {
-    Plan plan;
-    plan.schedule = own_order(graph);
-    const Simulation cost = simulate(graph, plan.schedule);
-    plan.budget = plan.peak = plan.baseline_peak = cost.peak;
-    plan.time = plan.baseline_time = cost.time;
-    plan.strategy = "none";
-    return plan;
-  }
-
-  [[nodiscard]] Plan read_plan(const StepGraph& graph) const {
-    const PlanFile file = read_plan_file(plan_file_.string(), graph);
-    if (file.graph_hash && file.graph_hash->starts_with(graph_hash_kind) && *file.graph_hash != graph_hash(graph))
-      throw Error(Errc::bad_schedule, "'" + plan_file_.string() + "' was made for another model, or for other shapes: its graph is " +
-                                          *file.graph_hash + ", this one is " + graph_hash(graph));
-    Plan plan = plan_own_order(graph);
-    plan.schedule = file.schedule;
-    const Simulation cost = simulate(graph, plan.schedule);
-    if (!cost.valid) throw Error(Errc::bad_schedule, "'" + plan_file_.string() + "': " + cost.violation->message);
-    plan.peak = cost.peak;
-    plan.time = cost.time;
-    plan.strategy = file.strategy.value_or("file");
-    return plan;
-  }
-
   void use(Known& known, Plan plan) {
     CapturedStep& captured = *known.captured;
     const Rewriting rewriting = rewrite(captured.graph(), plan.schedule);
@@ -591,23 +500,14 @@ class TrainStep {
     known.plan = std::move(plan);
     known.replays = 0;
     known.measured.clear();
-    if constexpr (Memory::plans_addresses)
-      known.layout = std::make_unique<ArenaLayout>(layout_arena(captured.recording(), rewriting, known.trace, captured.result_count()));
+    if constexpr (Memory::plans_addresses) lay_out(known, rewriting);
   }
 
-  Known& known_for(std::string signature) {
-    const auto it = index_.find(signature);
-    if (it != index_.end()) {
-      known_.splice(known_.begin(), known_, it->second);
-      return known_.front();
-    }
-    if (known_.size() >= options_.max_plans && !known_.empty()) {
-      index_.erase(known_.back().signature);
-      known_.pop_back();
-    }
-    known_.push_front({.signature = std::move(signature)});
-    index_.emplace(known_.front().signature, known_.begin());
-    return known_.front();
+  // What does not fit the budget beside the arena lies outside of it; where nothing is left inside, there is none.
+  void lay_out(Known& known, const Rewriting& rewriting) {
+    const Bytes limit = options_.budget.given() ? std::max(room(), Bytes{1}) : Bytes{0};
+    ArenaLayout layout = layout_arena(known.captured->recording(), rewriting, known.trace, known.captured->result_count(), limit);
+    known.layout = layout.planned > 0 ? std::make_unique<ArenaLayout>(std::move(layout)) : nullptr;
   }
 
   void notice(const std::string& text) {
@@ -619,11 +519,13 @@ class TrainStep {
   TrainStepOptions options_;
   Log log_;
   Memory memory_;
+  Clock clock_;
+  Probe probe_;
   std::function<ModelTensors()> list_tensors_;
   std::function<std::string()> list_training_;
-  std::list<Known> known_;  // most recently used first
-  std::unordered_map<std::string, typename std::list<Known>::iterator> index_;
+  KnownSteps known_;
   Known* current_ = nullptr;
+  Bytes idle_ = ResidentProbe::process_peak();
   Bytes budget_{};    // in bytes, once known
   Bytes excluded_{};  // of what the allocator holds
   std::filesystem::path plan_file_;
@@ -637,5 +539,9 @@ template <class Model, class LossFn>
 TrainStep(Model, LossFn, TrainStepOptions) -> TrainStep<LossFn>;
 template <class Model, class LossFn, class Memory>
 TrainStep(Model, LossFn, TrainStepOptions, Memory) -> TrainStep<LossFn, Memory>;
+template <class Model, class LossFn, class Memory, class Clock>
+TrainStep(Model, LossFn, TrainStepOptions, Memory, Clock) -> TrainStep<LossFn, Memory, Clock>;
+template <class Model, class LossFn, class Memory, class Clock, class Probe>
+TrainStep(Model, LossFn, TrainStepOptions, Memory, Clock, Probe) -> TrainStep<LossFn, Memory, Clock, Probe>;
 
 }  // namespace reprise

@@ -1,0 +1,74 @@
+#pragma once
+// What a TrainStep knows of each signature (shapes, modes, …) that it has met; the one used longest ago is forgotten first.
+//
+//   KnownSteps steps;
+//   KnownStep& a = steps.find_or_add("x [8, 3]", 16);      new: nothing captured yet
+//   KnownStep& b = steps.find_or_add("x [8, 3]", 16);      the same one, now at the front
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <reprise/libtorch/allocation_trace.hpp>
+#include <reprise/libtorch/arena_layout.hpp>
+#include <reprise/libtorch/capture.hpp>
+#include <reprise/libtorch/program.hpp>
+#include <reprise/plan/planner.hpp>
+#include <reprise/units.hpp>
+
+namespace reprise {
+
+struct KnownStep {
+  std::string signature{};
+  std::unique_ptr<CapturedStep> captured{};
+  std::unique_ptr<LibTorchProgram> program{};
+  AllocationTrace trace{};
+  std::unique_ptr<ArenaLayout> layout{};  ///< none where the program runs without an arena
+  Plan plan{};
+  Bytes room{};  ///< above the base: what the program was planned for
+  bool unplannable = false;
+  std::string refusal{};  ///< why it is not run from its graph
+  int failures = 0;       ///< guards that failed one after the other
+  std::int64_t calls = 0;
+  bool stale = false;                    ///< planned with times that have turned out wrong
+  std::int64_t last_equal = 1;           ///< the last call that was seen to be the captured step
+  std::int64_t verifiable = 0;           ///< calls that could have been replayed
+  int replays = 0;                       ///< of this plan
+  int refinements = 0;                   ///< of its times
+  std::vector<Microseconds> measured{};  ///< by node, of a replay; empty where none is due
+
+  void forget_program() {
+    program.reset();
+    layout.reset();
+  }
+};
+
+class KnownSteps {
+ public:
+  /// Keeps at most `most` of them; references to those that are kept stay good.
+  KnownStep& find_or_add(std::string signature, std::size_t most) {
+    const auto it = index_.find(signature);
+    if (it != index_.end()) {
+      steps_.splice(steps_.begin(), steps_, it->second);
+      return steps_.front();
+    }
+    if (steps_.size() >= most && !steps_.empty()) {
+      index_.erase(steps_.back().signature);
+      steps_.pop_back();
+    }
+    steps_.push_front({.signature = std::move(signature)});
+    index_.emplace(steps_.front().signature, steps_.begin());
+    return steps_.front();
+  }
+
+ private:
+  std::list<KnownStep> steps_;  // most recently used first
+  std::unordered_map<std::string, std::list<KnownStep>::iterator> index_;
+};
+
+}  // namespace reprise
