@@ -27,6 +27,7 @@
 #include <reprise/libtorch/step_observer.hpp>
 #include <reprise/libtorch/step_options.hpp>
 #include <reprise/libtorch/step_report.hpp>
+#include <reprise/libtorch/step_snapshot.hpp>
 #include <reprise/libtorch/step_runner.hpp>
 #include <reprise/libtorch/step_storages.hpp>
 #include <reprise/libtorch/tensor_slots.hpp>

@@ -6,6 +6,8 @@
 
 #include <reprise_test/eager.hpp>
 
+#include <reprise/plan/cost_models/byte_cost.hpp>
+
 using namespace reprise;
 using namespace reprise::testing;
 using namespace reprise::literals;
@@ -232,22 +234,19 @@ TEST_CASE("workspaces of one op that are never alive at once have one address") 
   CHECK(noted.ops[0].allocations[1].dead_at == TracedAllocation::at_the_end);
 }
 
-TEST_CASE("what does not fit beside the arena lies outside of it: the limit holds down to what is alive") {
+TEST_CASE("an arena is as large as what is alive in it, and a little more where packing wastes something") {
   for (const auto* name : {"resnet18", "unet", "gpt2"}) {
     INFO(name);
     models::Task task = models::make(name, models::Config::tiny);
     const auto batch = task.make_batch(0);
     TraceHooks hooks;
-    CapturedStep captured = capture_step(tensors_of(task.module), arguments_of(batch), [&] { return results_of(task.loss(batch)); }, {.hooks = &hooks});
+    CapturedStep captured =
+        capture_step(tensors_of(task.module), arguments_of(batch), [&] { return results_of(task.loss(batch)); }, {.hooks = &hooks});
     const Rewriting rewriting = rewrite(captured.graph(), own_order(captured.graph()));
-    const auto with_limit = [&](Bytes limit) { return layout_arena(captured.recording(), rewriting, hooks.trace, captured.result_count(), limit); };
-    const ArenaLayout whole = with_limit(0_B);
+    const ArenaLayout layout = layout_arena(captured.recording(), rewriting, hooks.trace, captured.result_count());
     const Bytes alive = LibTorchProgram(captured, rewriting).peak_above_base();
-    CHECK(whole.reserved() >= alive);
-    const ArenaLayout tight = with_limit(alive);
-    CHECK(tight.reserved() <= alive);
-    CHECK(tight.planned <= whole.planned);
-    CHECK(with_limit(1_B).planned == 0);
-    CHECK(with_limit(whole.reserved()).planned == whole.planned);
+    CHECK(layout.reserved() >= alive);
+    CHECK(layout.reserved() <= alive + Bytes{alive.count / 10});
+    CHECK(layout.outside == 4_B);  // the loss
   }
 }

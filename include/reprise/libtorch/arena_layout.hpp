@@ -7,9 +7,8 @@
 //   workspace, dead when conv returns               [1, 3) at 0                                  the same address: never at once
 //   output, until backward is done                            [2, 5) at 8256
 //
-// A limit on the whole may be given: arena and everything outside of it. Packing may waste more than the limit leaves (assign_offsets
-// is a heuristic, and addresses have no solution as small as the load in general); the blocks at the top of the arena then lie
-// outside of it, as many as it takes. Those cost what they cost eager, and the others stay.
+// What the step returns lies outside. Everything that is counted is counted as the allocator does, in bytes as requested: the 64-byte
+// header of each block is Reprise's own, in the arena as elsewhere.
 
 #include <algorithm>
 #include <cstddef>
@@ -62,10 +61,10 @@ class ArenaLayouter {
       result_[rewriting.slots[rewriting.outputs[k].index].allocation.index] = true;
   }
 
-  ArenaLayout make(Bytes limit) {
+  ArenaLayout make(Bytes enough) {
     for (std::size_t i = 0; i < rewriting_.steps.size(); ++i) add_step(i);
     layout_.first.push_back(static_cast<std::uint32_t>(layout_.blocks.size()));
-    pack(limit);
+    pack(enough);
     find_predecessors();
     return std::move(layout_);
   }
@@ -121,7 +120,7 @@ class ArenaLayouter {
     return (static_cast<std::int64_t>(bytes + CountingAllocator::header_bytes) + alignment - 1) / alignment * alignment;
   }
 
-  void pack(Bytes limit) {
+  void pack(Bytes enough) {
     std::vector<Buffer> buffers;
     std::vector<std::size_t> block_of;
     for (std::size_t b = 0; b < lives_.size(); ++b) {
@@ -132,23 +131,10 @@ class ArenaLayouter {
     }
     count();
     ArenaOptions options{.alignment = Bytes{c10::gAlignment}};
-    if (limit > Bytes{0}) options.enough = limit - layout_.outside + headers_;
+    if (enough > Bytes{0}) options.enough = enough - layout_.outside + headers_;
     const ArenaPlan plan = assign_offsets(buffers, options);
     for (std::size_t k = 0; k < buffers.size(); ++k) layout_.blocks[block_of[k]].offset = plan.offsets[k].count;
     count();
-    if (limit > Bytes{0}) cut(limit);
-  }
-
-  // The highest arena of a few that stays inside the limit together with what then lies outside.
-  void cut(Bytes limit) {
-    constexpr std::int64_t tries = 64;
-    const Bytes whole = layout_.height;
-    for (std::int64_t k = tries - 1; k >= 0 && layout_.reserved() > limit; --k) {
-      const std::int64_t top = whole.count / tries * k;
-      for (PlannedBlock& block : layout_.blocks)
-        if (block.offset != PlannedBlock::outside && block.offset + with_header(block.bytes) > top) block.offset = PlannedBlock::outside;
-      count();
-    }
   }
 
   // Sums up the layout as it now is.
@@ -225,11 +211,11 @@ class ArenaLayouter {
 
 }  // namespace detail
 
-/// `results`: how many of the step's outputs are what the loss function returns; the others are gradients. `limit`: on the arena and
-/// everything outside of it; 0 for none.
+/// `results`: how many of the step's outputs are what the loss function returns; the others are gradients. `enough`: a
+/// ArenaLayout::reserved() that is small enough, where packing may stop; 0: as small as it can be had.
 [[nodiscard]] inline ArenaLayout layout_arena(const Recording& recording, const Rewriting& rewriting, const AllocationTrace& trace,
-                                              std::size_t results, Bytes limit = {}) {
-  return detail::ArenaLayouter{recording, rewriting, trace, results}.make(limit);
+                                              std::size_t results, Bytes enough = {}) {
+  return detail::ArenaLayouter{recording, rewriting, trace, results}.make(enough);
 }
 
 }  // namespace reprise

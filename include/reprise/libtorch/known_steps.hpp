@@ -36,6 +36,8 @@ struct KnownStep {
   int failures = 0;       ///< guards that failed one after the other
   std::int64_t calls = 0;
   bool stale = false;                    ///< planned with times that have turned out wrong
+  bool quick = false;                    ///< planned with little effort: times of warm ops are still to come
+  double packing = 1;                    ///< how much larger the arena was than the plan's peak
   std::int64_t last_equal = 1;           ///< the last call that was seen to be the captured step
   std::int64_t verifiable = 0;           ///< calls that could have been replayed
   int replays = 0;                       ///< of this plan

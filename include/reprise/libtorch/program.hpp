@@ -27,6 +27,7 @@
 #include <reprise/libtorch/capture.hpp>
 #include <reprise/libtorch/counting_allocator.hpp>
 #include <reprise/libtorch/generator_state.hpp>
+#include <reprise/libtorch/step_snapshot.hpp>
 #include <reprise/plan/simulate.hpp>
 #include <reprise/rewrite/lint.hpp>
 #include <reprise/rewrite/rewriting.hpp>
@@ -103,7 +104,7 @@ class LibTorchProgram {
     const SlotsCleared cleared{slots_};
     RunOutcome outcome;
     if (!bind(bindings, outcome)) return outcome;
-    const Saved saved = save();
+    const std::optional<StepSnapshot> before_guards = save();
     std::vector<c10::IValue> stack;
     for (std::size_t i = 0; i < instructions_.size(); ++i) {
       const Instruction& instruction = instructions_[i];
@@ -115,7 +116,7 @@ class LibTorchProgram {
         return execute(instruction, stack, outcome);
       }();
       if (!as_known) {
-        restore(saved);
+        if (before_guards) before_guards->restore();
         return outcome;
       }
       check_workspace(instruction, before, outcome);
@@ -151,11 +152,6 @@ class LibTorchProgram {
     std::vector<Store> stores{};
     std::vector<std::uint32_t> frees{};
     Bytes made{};  // bytes of the storages that it brings
-  };
-  /// Copies of what the step changes before its last comparison with the host, outside LibTorch's allocator.
-  struct Saved {
-    std::vector<std::vector<std::byte>> bytes{};
-    std::optional<GeneratorState> generator{};
   };
   /// One op's allocations; also where it throws.
   template <class Memory>
@@ -395,21 +391,12 @@ class LibTorchProgram {
     if (outcome.workspace_changes > 0) peak_ = simulate(step_->graph(), schedule_).peak;
   }
 
-  Saved save() const {
-    Saved saved;
-    for (ValueId v : protected_) {
-      const at::Tensor& tensor = slots_[bind_[v.index]];
-      const auto* bytes = static_cast<const std::byte*>(tensor.storage().data());
-      saved.bytes.emplace_back(bytes, bytes + tensor.storage().nbytes());
-    }
-    if (protects_generator_) saved.generator = GeneratorState::now();
-    return saved;
-  }
-
-  void restore(const Saved& saved) {
-    for (std::size_t k = 0; k < protected_.size(); ++k)
-      std::memcpy(slots_[bind_[protected_[k].index]].storage().mutable_data(), saved.bytes[k].data(), saved.bytes[k].size());
-    if (saved.generator) saved.generator->restore();
+  // What the step changes before its last comparison with the host.
+  [[nodiscard]] std::optional<StepSnapshot> save() const {
+    if (protected_.empty() && !protects_generator_) return std::nullopt;
+    std::vector<at::Tensor> tensors;
+    for (ValueId v : protected_) tensors.push_back(slots_[bind_[v.index]]);
+    return StepSnapshot(std::move(tensors));
   }
 
   CapturedStep* step_;

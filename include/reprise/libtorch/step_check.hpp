@@ -17,8 +17,8 @@
 
 #include <reprise/ids.hpp>
 #include <reprise/libtorch/capture.hpp>
-#include <reprise/libtorch/generator_state.hpp>
 #include <reprise/libtorch/program.hpp>
+#include <reprise/libtorch/step_snapshot.hpp>
 
 namespace reprise {
 
@@ -118,31 +118,5 @@ struct HashHooks final : RecorderHooks {
       return "the gradient of " + leaves[gradient_of[i]].name + " is not eager's";
   return {};
 }
-
-/// Copies of what a step changes in place, and the generator: kept outside LibTorch's allocator, put back on demand.
-class StepSnapshot {
- public:
-  StepSnapshot(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)), generator_(GeneratorState::now()) {
-    for (const at::Tensor& t : tensors_) {
-      const auto* bytes = static_cast<const std::byte*>(t.storage().data());
-      bytes_.emplace_back(bytes, bytes + t.storage().nbytes());
-    }
-  }
-  void restore() const {
-    for (std::size_t i = 0; i < tensors_.size(); ++i) std::memcpy(tensors_[i].storage().mutable_data(), bytes_[i].data(), bytes_[i].size());
-    generator_.restore();
-  }
-  /// Whether everything is now as it was then.
-  [[nodiscard]] bool holds_now() const {
-    for (std::size_t i = 0; i < tensors_.size(); ++i)
-      if (std::memcmp(tensors_[i].storage().data(), bytes_[i].data(), bytes_[i].size()) != 0) return false;
-    return generator_ == GeneratorState::now();
-  }
-
- private:
-  std::vector<at::Tensor> tensors_;
-  std::vector<std::vector<std::byte>> bytes_;
-  GeneratorState generator_;
-};
 
 }  // namespace reprise

@@ -65,7 +65,8 @@ struct TrainStepOptions {
   std::string strategy = "anneal";  ///< one of strategy_names
   /// Any other way to plan, with any cost model: [](auto& g, auto& r) { return Planner<ByteCost, MinCut>{}.plan(g, r); }
   PlanFunction planner{};
-  PlanRequest planning{};  ///< seed, effort, seconds, keep_order…; its budget is set here
+  /// Seed, effort, keep_order, …; its budget is set here. Where it has no limit in seconds, all planning of a step together has one of 4.5.
+  PlanRequest planning{};
   OnFallback on_fallback = OnFallback::notice;
   /// Calls 2, 3, 4, 8, 16, … and then every 100th run under the recorder, their own result used, and are compared with the graph: that is
   /// how host state in the loss function is found out. Between these a replay trusts it.

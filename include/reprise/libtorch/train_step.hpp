@@ -137,6 +137,12 @@ class TrainStep {
   static constexpr int most_refinements = 1;
   /// The replay that is timed: the one before it has touched the arena, and warmed the caches of primitives.
   static constexpr int timed_replay = 1;
+  /// Of the usual effort, for a plan that will be made again with the times of warm ops.
+  static constexpr double quick_effort = 0.3;
+  /// Seconds for all planning of a call, unless the user's request has a limit of its own: quickly, and with the times of warm ops.
+  static constexpr double quick_seconds = 1.5, most_seconds = 3;
+  /// As a share of the step's time: what fresh pages cost eager.
+  static constexpr double worth_of_arena = 0.06;
 
   using Known = KnownStep;
   using Run = std::function<std::vector<at::Tensor>()>;
@@ -360,7 +366,7 @@ class TrainStep {
            known.replays == timed_replay && known.refinements < most_refinements;
   }
 
-  // Times that add up to a quarter more or less, op by op, make another plan worth its while.
+  // Times that add up to a quarter more or less, op by op, make another plan worth its while; so does one that was made in a hurry.
   void refine(Known& known) {
     if (known.measured.empty()) return;
     StepGraph& graph = known.captured->graph();
@@ -370,7 +376,7 @@ class TrainStep {
       off += std::abs(known.measured[i].count - graph.node(NodeId{i}).time.count);
     }
     const std::vector<Microseconds> measured = std::exchange(known.measured, {});
-    if (off <= 0.25 * sum) return;
+    if (off <= 0.25 * sum && !known.quick) return;
     for (std::size_t i = 0; i < measured.size(); ++i) graph.set_time(NodeId{i}, measured[i]);
     ++known.refinements;
     ++counters_.refinements;
@@ -451,19 +457,72 @@ class TrainStep {
     known.room = room;
     if (room <= Bytes{0}) return fall_back(known);
     known.stale = false;
-    const PlanFunction planner =
-        options_.planner ? options_.planner : [&](const StepGraph& g, const PlanRequest& r) { return plan_with(options_.strategy, g, r); };
-    Plan plan = options_.budget.kind == Budget::Kind::extra_time ? plan_within_time(graph, request, options_.budget.percent, planner)
-                                                                 : planner(graph, request);
+    known.quick = options_.refine && known.refinements < most_refinements && !options_.planner;
+    if (known.quick) request.effort *= quick_effort;
+    Plan plan = plan_inside(known, request);
     ++counters_.plans;
-    last_.plan_seconds += plan.seconds;
     if (!plan.within_budget()) return fall_back(known, last_.base + (plan.peak - graph.persistent_bytes()));
     known.unplannable = false;
-    use(known, std::move(plan));
+    use(known, plan);
+    if (!arena_fits(known)) pack_lower(known, request, std::move(plan));
     log_.info("planned: " + format_bytes(known.plan.baseline_peak) + " to " + format_bytes(known.plan.peak) + ", " +
               std::to_string(known.plan.schedule.size() - graph.node_count()) + " ops again, " +
-              (known.layout ? "an arena of " + format_bytes(known.layout->height) : std::string("no arena")));
+              (known.layout ? "an arena of " + format_bytes(known.layout->counted) : std::string("no arena")) + ", in " +
+              format_time({1e6 * last_.plan_seconds}));
     return true;
+  }
+
+  // Where packing is known to waste something, that much less is asked for at once, if it is to be had.
+  Plan plan_inside(const Known& known, PlanRequest request) {
+    const StepGraph& graph = known.captured->graph();
+    request.seconds = seconds_left(known);
+    if (options_.budget.kind == Budget::Kind::extra_time)
+      return timed(plan_within_time(graph, request, options_.budget.percent, [&](auto& g, auto& r) { return plan_by_option(g, r); }));
+    const Bytes whole = request.budget;
+    if (known.packing > 1) {
+      const Bytes persistent = graph.persistent_bytes();
+      request.budget = persistent + Bytes{static_cast<std::int64_t>(static_cast<double>((whole - persistent).count) / known.packing)};
+      Plan plan = timed(plan_by_option(graph, request));
+      plan.budget = whole;
+      if (plan.within_budget()) return plan;
+      request.seconds = seconds_left(known);
+    }
+    request.budget = whole;
+    return timed(plan_by_option(graph, request));
+  }
+
+  [[nodiscard]] Plan plan_by_option(const StepGraph& graph, const PlanRequest& request) const {
+    return options_.planner ? options_.planner(graph, request) : plan_with(options_.strategy, graph, request);
+  }
+  // Packing may ask for another plan: some time is left for that.
+  [[nodiscard]] double seconds_left(const Known& known) const {
+    if (options_.planning.seconds > 0) return options_.planning.seconds;
+    return std::max(0.1, 0.6 * ((known.quick ? quick_seconds : most_seconds) - last_.plan_seconds));
+  }
+  Plan timed(Plan plan) {
+    last_.plan_seconds += plan.seconds;
+    return plan;
+  }
+
+  // Packing has wasted more than the budget leaves: planned again for that much less. Where that costs more time than an arena is
+  // worth, or nothing fits, the first plan runs without one.
+  void pack_lower(Known& known, PlanRequest request, Plan first) {
+    constexpr int attempts = 2;
+    for (int attempt = 0; attempt < attempts && options_.budget.kind != Budget::Kind::extra_time; ++attempt) {
+      const Bytes excess = known.layout->reserved() - room();
+      log_.info("an arena of " + format_bytes(known.layout->counted) + " is " + format_bytes(excess) + " too much: planned for less");
+      known.packing = std::max(known.packing, packing_of(known)) + 0.005;  // packing does not shrink byte by byte with the plan
+      Plan lower = plan_inside(known, request);
+      if (!lower.within_budget() || lower.overhead() > first.overhead() + worth_of_arena) break;
+      use(known, std::move(lower));
+      if (arena_fits(known)) return;
+    }
+    use(known, std::move(first));
+    known.layout.reset();
+  }
+
+  [[nodiscard]] static double packing_of(const Known& known) {
+    return static_cast<double>(known.layout->reserved().count) / static_cast<double>(known.program->peak_above_base().count);
   }
 
   // `smallest`: the lowest peak that was found, where one was looked for.
@@ -503,10 +562,9 @@ class TrainStep {
     if constexpr (Memory::plans_addresses) lay_out(known, rewriting);
   }
 
-  // What does not fit the budget beside the arena lies outside of it; where nothing is left inside, there is none.
   void lay_out(Known& known, const Rewriting& rewriting) {
-    const Bytes limit = options_.budget.given() ? std::max(room(), Bytes{1}) : Bytes{0};
-    ArenaLayout layout = layout_arena(known.captured->recording(), rewriting, known.trace, known.captured->result_count(), limit);
+    const Bytes enough = options_.budget.given() ? std::max(room(), Bytes{1}) : Bytes{0};
+    ArenaLayout layout = layout_arena(known.captured->recording(), rewriting, known.trace, known.captured->result_count(), enough);
     known.layout = layout.planned > 0 ? std::make_unique<ArenaLayout>(std::move(layout)) : nullptr;
   }
 

@@ -34,6 +34,7 @@ using PlanFunction = std::function<Plan(const StepGraph&, const PlanRequest&)>;
   constexpr int halvings = 6;
   Plan best = plan_own_order(graph);
   request.effort /= halvings;  // as much work in all as for one budget
+  request.seconds /= halvings;
   double seconds = 0;
   Bytes low = floor_bytes(graph), high = best.peak;
   for (int i = 0; i < halvings && low < high; ++i) {
