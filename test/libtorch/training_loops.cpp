@@ -2,6 +2,7 @@
 
 #include "models/task.hpp"
 
+#include <cmath>
 #include <sstream>
 
 #include <reprise_test/eager.hpp>
@@ -82,7 +83,8 @@ TEST_CASE("two optimizers, schedulers, clipping, accumulation, a frozen paramete
     loss.backward();
     return loss;
   };
-  Replaying step{ours.net, [&](const Tensor& x) { return ours.loss(x); }, TrainStepOptions{.budget = Budget::savable(70), .on_fallback = OnFallback::error}};
+  Replaying step{ours.net, [&](const Tensor& x) { return ours.loss(x); },
+                 TrainStepOptions{.budget = Budget::savable(70), .on_fallback = OnFallback::error}};
   CHECK(ours.train(step, 0, 4) == eager.train(eagerly, 0, 4));
   check_equal(ours, eager);
   CHECK(step.counters().replays >= 8);
@@ -111,7 +113,9 @@ TEST_CASE("rechecks run inside the budget, and the replays between them too") {
     torch::manual_seed(4);
     CHECK(same_bits(loss, eager.loss(batch).detach()));
     CHECK(step.last().replayed == (i > 4 && i != 8));
-    if (i > 1) CHECK(step.last().reserved_peak <= step.last().budget);
+    if (i == 1) continue;
+    CHECK(step.last().budget > 0_B);
+    CHECK(step.last().reserved_peak <= step.last().budget);
   }
   CHECK(step.counters().rechecks == 4);
   CHECK(step.counters().replays == 4);
@@ -120,8 +124,10 @@ TEST_CASE("rechecks run inside the budget, and the replays between them too") {
 TEST_CASE("host state is an error where fallbacks are") {
   auto p = torch::ones({3}).requires_grad_();
   double factor = 1;
-  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p * x * factor).sum(); }, TrainStepOptions{.on_fallback = OnFallback::error}};
+  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p * x * factor).sum(); },
+                 TrainStepOptions{.on_fallback = OnFallback::error}};
   step(torch::ones({3}));
+  p.mutable_grad() = Tensor();
   factor = 2;
   try {
     step(torch::ones({3}));
@@ -154,7 +160,7 @@ TEST_CASE("any planner: another cost model and strategy by option") {
   CHECK(step.last().recomputed > 0);
   Microseconds bytes{};
   for (std::size_t i = 0; i < step.graph().node_count(); ++i) bytes += ByteCost{}.time(step.graph(), NodeId{i});
-  CHECK(step.plan().baseline_time.count == bytes.count);
+  CHECK(std::abs(step.plan().baseline_time.count - bytes.count) < 1e-9 * bytes.count);  // summed up in another order
 }
 
 namespace {

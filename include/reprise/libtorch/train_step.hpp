@@ -228,6 +228,7 @@ class TrainStep {
     TraceHooks hooks;
     CapturedStep step = capture_step(model, arguments, run, capture_options(&hooks));
     last_.moved = step.transfers().bytes_out;
+    last_.budget = options_.budget.kind == Budget::Kind::bytes ? options_.budget.bytes : budget_;
     std::vector<at::Tensor> results = step.take_results();
     std::string why = step.refusal();
     if (why.empty()) {
