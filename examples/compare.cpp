@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <map>
 #include <new>
+#include <optional>
 
 #include <torch/torch.h>
 
@@ -101,8 +102,12 @@ void limit_memory(Bytes cap) {
   if (setrlimit(RLIMIT_DATA, &both) != 0) throw Error(Errc::io, "the limit on memory could not be set");
 }
 
+/// The last two are oneDNN's words for it: it says no more than that it could not.
 bool is_out_of_memory(const std::exception& e) {
-  return dynamic_cast<const std::bad_alloc*>(&e) != nullptr || std::string_view(e.what()).find("can't allocate memory") != std::string_view::npos;
+  constexpr std::string_view signs[] = {"can't allocate memory", "could not create a primitive", "could not execute a primitive"};
+  const std::string_view what = e.what();
+  return dynamic_cast<const std::bad_alloc*>(&e) != nullptr ||
+         std::any_of(std::begin(signs), std::end(signs), [&](std::string_view sign) { return what.find(sign) != what.npos; });
 }
 
 int run_child(Options& o) {
@@ -203,8 +208,9 @@ class Comparison {
  private:
   void progress(const std::string& what) const {
     const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    std::fprintf(stderr, "%s (%zu of %zu)", what.c_str(), done_ + 1, runs_);
-    if (done_ > 0) std::fprintf(stderr, ", about %.0f s left", spent / static_cast<double>(done_) * static_cast<double>(runs_ - done_));
+    std::fputs(what.c_str(), stderr);
+    if (done_ < runs_) std::fprintf(stderr, " (%zu of %zu)", done_ + 1, runs_);
+    if (done_ > 0 && done_ < runs_) std::fprintf(stderr, ", about %.0f s left", spent / static_cast<double>(done_) * static_cast<double>(runs_ - done_));
     std::fputc('\n', stderr);
   }
 
@@ -230,7 +236,8 @@ std::string top_decisions(const std::filesystem::path& csv, std::size_t count) {
   return out;
 }
 
-int compare(Options& o) {
+/// `cap` is the line in the chart: what the user named, not what the machine has.
+int compare(Options& o, std::optional<Bytes> cap) {
   const std::vector<std::int64_t> batches = numbers(o.batches);
   const std::vector<std::string> variants = split(o.variants);
   Comparison comparison(o, batches.size() * variants.size());
@@ -244,7 +251,7 @@ int compare(Options& o) {
   nlohmann::json results{{"model", o.run.model}, {"config", o.run.config}, {"budget", o.run.budget}, {"strategy", o.run.strategy}};
   for (const Measured& m : runs) results["runs"].push_back(to_json(m));
   write(folder / "results.json", results.dump(1) + "\n");
-  write(folder / "memory.svg", memory_chart(runs, o.run.model, o.cap.bytes > Bytes{0} ? std::optional{o.cap.bytes} : std::nullopt));
+  write(folder / "memory.svg", memory_chart(runs, o.run.model, cap));
   write(folder / "latency.svg", latency_chart(runs, o.run.model));
   write(folder / "summary.md", table);
   std::printf("%s, %s, budget %s\n\n%s\n", o.run.model.c_str(), o.run.config.c_str(), o.run.budget.c_str(), table.c_str());
@@ -276,7 +283,7 @@ int find_largest(Options& o) {
   if (o.cap.bytes <= Bytes{0}) throw Error(Errc::bad_argument, "--max-batch needs --cap");
   o.run.budget = std::to_string(o.cap.bytes.count * 9 / 10);  // a tenth for what is not LibTorch's allocator: oneDNN's scratchpads
   o.run.runs = 1;
-  Comparison comparison(o, 1);
+  Comparison comparison(o, 0);  // how many runs it takes is what is searched for
   std::map<std::int64_t, Forecast> forecasts;
   const auto forecast_of = [&](std::int64_t batch) -> const Forecast& {
     const auto [it, is_new] = forecasts.try_emplace(batch);
@@ -334,8 +341,9 @@ int run_compare(int argc, char** argv) {
       throw Error(Errc::bad_argument, "--variants: '" + v + "' is none of eager, checkpoint, MemoryBudget, TrainStep");
   if (o.max_batch) return find_largest(o);
   Options limited = o;
-  if (o.cap.bytes <= Bytes{0}) limited.cap.bytes = {kib_in("/proc/meminfo", "MemAvailable:").count * 9 / 10};
-  return compare(limited);
+  const std::optional<Bytes> named = o.cap.bytes > Bytes{0} ? std::optional{o.cap.bytes} : std::nullopt;
+  if (!named) limited.cap.bytes = {kib_in("/proc/meminfo", "MemAvailable:").count * 9 / 10};
+  return compare(limited, named);
 }
 
 }  // namespace

@@ -80,6 +80,7 @@ class Variant {
                                                                                              .strategy = options.strategy,
                                                                                              .planning = planning,
                                                                                              .plan_in_background = false,
+                                                                                             .over_budget = reprise::OverBudget::error,
                                                                                              .limit_until_known = options.cap,
                                                                                              .spill_folder = options.spill});
   }
