@@ -17,6 +17,7 @@
 #include <reprise/error.hpp>
 #include <reprise/libtorch/counting_allocator.hpp>
 #include <reprise/libtorch/spill_file.hpp>
+#include <reprise/libtorch/storage_guard.hpp>
 #include <reprise/libtorch/storage_table.hpp>
 
 namespace reprise {
@@ -219,7 +220,7 @@ class MemoryLimit final : public MemoryGate {
     coming_back_ = no_storage;
     const auto start = std::chrono::steady_clock::now();
     file_.read(place, data.get());
-    unguard(*storage);
+    unguard_storage(*storage);
     stones_[s]->limit = nullptr;  // it did not die
     table_.refill(s, std::move(data));
     const Microseconds time{std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count()};
@@ -233,12 +234,7 @@ class MemoryLimit final : public MemoryGate {
 
   // A pointer to what is moved out is never null: asking for one throws and says why. Where LibTorch has no such hook, nothing can.
   static void guard_empty(c10::StorageImpl& storage) {
-    if constexpr (requires { storage.release_data_and_set_meta_custom_data_ptr_error_msg_(std::string{}); })
-      storage.release_data_and_set_meta_custom_data_ptr_error_msg_(
-          "this tensor is moved out to stay inside Reprise's memory limit; use it in an op, or read it after the step");
-  }
-  static void unguard(c10::StorageImpl& storage) {
-    if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); }) storage.clear_data_ptr_access_error_msg_();
+    guard_storage(storage, "this tensor is moved out to stay inside Reprise's memory limit; use it in an op, or read it after the step");
   }
 
   [[nodiscard]] Error too_small(Bytes bytes) const {

@@ -65,6 +65,16 @@ class HooksOfKeeper final : public torch::autograd::SavedVariableHooks {
   std::shared_ptr<SavedTensor> saved_{};
 };
 
+/// How LibTorch holds a node, a std::shared_ptr in older versions, and hands on a task, by value in these.
+using NodePointer = decltype(torch::autograd::get_current_node());
+template <class Member>
+struct FirstArgument;
+template <class Engine, class First, class... Rest>
+struct FirstArgument<void (Engine::*)(First, Rest...)> {
+  using type = First;
+};
+using TaskArgument = FirstArgument<decltype(&torch::autograd::Engine::thread_on_exception)>::type;
+
 /// The engine that was there, but for the question who keeps saved tensors.
 class AskingEngine final : public torch::autograd::Engine {
  public:
@@ -83,8 +93,7 @@ class AskingEngine final : public torch::autograd::Engine {
                                          const torch::autograd::edge_list& outputs) override {
     return engine_->execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
   }
-  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(const std::shared_ptr<torch::autograd::GraphTask>& task,
-                                                                 c10::intrusive_ptr<torch::autograd::Node> root,
+  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(const std::shared_ptr<torch::autograd::GraphTask>& task, NodePointer root,
                                                                  torch::autograd::InputBuffer&& buffer) override {
     return engine_->execute_with_graph_task(task, std::move(root), std::move(buffer));
   }
@@ -93,8 +102,7 @@ class AskingEngine final : public torch::autograd::Engine {
     if (SavedTensorKeeper* keeper = SavedTensorKeeper::current()) return std::make_unique<HooksOfKeeper>(*keeper);
     return engine_->get_default_saved_variable_hooks();
   }
-  void thread_on_exception(const std::shared_ptr<torch::autograd::GraphTask>& task,
-                           const c10::intrusive_ptr<torch::autograd::Node>& node, std::exception& e) override {
+  void thread_on_exception(TaskArgument task, const NodePointer& node, std::exception& e) override {
     engine_->thread_on_exception(task, node, e);
   }
   void thread_init(int device, const std::shared_ptr<torch::autograd::ReadyQueue>& queue, bool should_increment) override {

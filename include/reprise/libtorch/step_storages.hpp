@@ -18,6 +18,7 @@
 #include <reprise/libtorch/memory_limit.hpp>
 #include <reprise/libtorch/recorder.hpp>
 #include <reprise/libtorch/spill_file.hpp>
+#include <reprise/libtorch/storage_guard.hpp>
 
 namespace reprise {
 
@@ -80,7 +81,7 @@ class StepStorages final : public BlockKeeper {
     if (spots_[s].where == Where::held) return release_held(s);
     const auto storage = table().lock(s);
     c10::DataPtr bytes = bury(s, Where::dropped);
-    guard(*storage, "this tensor was dropped to stay inside Reprise's budget; use it in an op, or say step.pin(tensor) before");
+    guard_storage(*storage, "this tensor was dropped to stay inside Reprise's budget; use it in an op, or say step.pin(tensor) before");
     ++dropped_;
     CountingAllocator::set_keeper(bytes, nullptr);
   }
@@ -98,7 +99,7 @@ class StepStorages final : public BlockKeeper {
     const auto start = std::chrono::steady_clock::now();
     spots_[s].place = file_.write(storage->_mutable_data_ptr_no_checks().get(), static_cast<std::size_t>(spots_[s].bytes.count));
     c10::DataPtr bytes = bury(s, Where::moved_out);
-    guard(*storage, "this tensor is moved out to stay inside Reprise's budget; use it in an op, or say step.pin(tensor) before");
+    guard_storage(*storage, "this tensor is moved out to stay inside Reprise's budget; use it in an op, or say step.pin(tensor) before");
     CountingAllocator::set_keeper(bytes, nullptr);
     ++transfers_.moved_out;
     transfers_.bytes_out += spots_[s].bytes;
@@ -211,7 +212,7 @@ class StepStorages final : public BlockKeeper {
 
   void unearth(StorageIndex s, c10::StorageImpl& storage, c10::DataPtr&& data) {
     std::exchange(spots_[s].stone, nullptr)->storages = nullptr;  // it did not die
-    if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); }) storage.clear_data_ptr_access_error_msg_();
+    unguard_storage(storage);
     table().refill(s, std::move(data));
     spots_[s].where = Where::resident;
   }
@@ -223,11 +224,6 @@ class StepStorages final : public BlockKeeper {
     spots_[s].where = Where::gone;
     spots_[s].stone = nullptr;
     static_cast<void>(owner_.died(s));
-  }
-
-  static void guard(c10::StorageImpl& storage, const char* why) {
-    if constexpr (requires { storage.release_data_and_set_meta_custom_data_ptr_error_msg_(std::string{}); })
-      storage.release_data_and_set_meta_custom_data_ptr_error_msg_(std::string(why));
   }
 
   Recorder& recorder_;
