@@ -115,6 +115,14 @@ TEST_CASE("the default is no worse than what is published") {
     }
 }
 
+TEST_CASE("where the budget is out of reach the smallest peak is told") {
+  const StepGraph graph = resnet_step({.blocks = 16});
+  const PlanRequest request{.budget = floor_bytes(graph), .keep_order = true};
+  const Plan plan = plan_with("anneal", graph, request);
+  CHECK_FALSE(plan.within_budget());
+  CHECK(plan.peak <= plan_with("mu-two-exact", graph, request).peak);
+}
+
 TEST_CASE("same seed, same plan") {
   Rng rng{3};
   const StepGraph graph = layered_graph(rng, {.nodes = 120});

@@ -73,6 +73,7 @@ class Anneal {
         cross(rounds[k], k);
         report(done += rounds[k].share);
       }
+      if (!found_ && !stop_()) from(own_order(graph_), 4 * work_);  // the smallest peak that can be told
       if (found_ && !stop_()) {
         RecomputeSearch search{facts_, best_, rules_, request_.seed * 977 + 5};
         search.improve(search.work() + work_ / 8, options_.heat / 2);
