@@ -156,7 +156,8 @@ TEST_CASE("any planner: another cost model and strategy by option") {
     task.module->zero_grad();
     step(task.make_batch(i));
   }
-  CHECK(asked == 1);
+  CHECK(asked >= 1);  // more where packing asked for less
+  CHECK(step.counters().plans == 1);
   CHECK(step.last().recomputed > 0);
   Microseconds bytes{};
   for (std::size_t i = 0; i < step.graph().node_count(); ++i) bytes += ByteCost{}.time(step.graph(), NodeId{i});
