@@ -260,6 +260,23 @@ TEST_CASE("sequences of changing length are planned once each length has been se
   }
 }
 
+TEST_CASE("a stream that leaves one plan in the middle enters another that began the same", "[guided]") {
+  const auto make = [] {
+    return stack_program({}, [](Stack& stack, const Tensor& x, int i) {
+      stack.layers->zero_grad(true);
+      Tensor h = stack.forward(x, gelu);
+      for (int k = 0; k < 1 + i % 2; ++k) h = stack.forward(k == 0 ? h : torch::tanh(h), gelu);
+      h.pow(2).sum().backward();
+    });
+  };
+  const Reference expected = reference(make, 10);
+  const Outcome outcome = run_inside(make, expected, 50);
+  for (std::size_t i = 4; i < outcome.steps.size(); ++i) {
+    INFO("step " << i << ": " << outcome.steps[i].left_because << " at " << outcome.steps[i].left_at);
+    CHECK(outcome.steps[i].planned);
+  }
+}
+
 TEST_CASE("a mixture of experts with shapes that depend on data", "[guided]") {
   const auto make = [] {
     return with_loss([](Stack& stack, const Tensor& x, int) {
@@ -498,4 +515,32 @@ TEST_CASE("ops that may not be repeated run once, those declared pure may run ag
     if (once) CHECK(runs_seen == 6);
     else CHECK(runs_seen > 6);
   }
+}
+
+TEST_CASE("an exception while something is made again leaves every tensor readable, and the next step works", "[guided]") {
+  assume_pure("guided_test::failing_exp");
+  const Tensor x = torch::randn({256, 64}) * 0.1;
+  const auto run = [&](std::vector<Tensor>& all) {
+    const torch::NoGradGuard no_grad;
+    Tensor h = x;
+    for (int i = 0; i < 8; ++i) all.push_back(h = torch::tanh(call_op("guided_test::failing_exp", h)));
+    Tensor sum = torch::zeros_like(x);
+    for (const Tensor& t : all) sum = sum + t;
+    return sum;
+  };
+  std::vector<Tensor> plain, ours;
+  const Contents expected = contents({run(plain)}), all = contents(plain);
+  plain.clear();
+  MemoryBudget budget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4}, {.max_plans = 0, .over_budget = OverBudget::go_on}};
+  const Bytes before = cpu_memory().live();
+  failures_to_come = 9;  // eight in the loop, then the first that runs again
+  const auto failing = [&] {
+    auto step = budget.step();
+    return run(ours);
+  };
+  CHECK_THROWS(failing());
+  CHECK((contents(ours) == all));
+  ours.clear();
+  CHECK(cpu_memory().live() == before);
+  CHECK((contents({failing()}) == expected));
 }
