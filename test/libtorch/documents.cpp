@@ -29,4 +29,4 @@ torch::Tensor loss_fn(const torch::Tensor& logits, const torch::Tensor& labels) 
 
 }  // namespace
 
-TEST_CASE("the code in the documents compiles") { CHECK(blocks_in_documents >= 8); }
+TEST_CASE("the code in the documents compiles") { CHECK(blocks_in_documents == 6); }
