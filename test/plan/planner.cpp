@@ -117,8 +117,13 @@ TEST_CASE("the default is no worse than what is published") {
 
 TEST_CASE("where the budget is out of reach the smallest peak is told") {
   const StepGraph graph = resnet_step({.blocks = 16});
-  const PlanRequest request{.budget = floor_bytes(graph), .keep_order = true};
+  PlanRequest request{.budget = floor_bytes(graph), .keep_order = true};
+  std::vector<double> shares;
+  request.progress = [&](const PlanProgress& p) { shares.push_back(p.share); };
   const Plan plan = plan_with("anneal", graph, request);
+  CHECK(std::is_sorted(shares.begin(), shares.end()));
+  CHECK(shares.back() == 1);
+  request.progress = {};
   CHECK_FALSE(plan.within_budget());
   CHECK(plan.peak <= plan_with("mu-two-exact", graph, request).peak);
 }

@@ -47,8 +47,6 @@ class RecomputeSearch {
   [[nodiscard]] const LiveSchedule& live() const { return s_.live(); }
   [[nodiscard]] bool fits() const { return live().peak().count <= rules_.budget; }
   void set_budget(std::int64_t budget) { rules_.budget = budget; }
-  /// How far a candidate's score may be off at random: 0.25 for a quarter up or down.
-  void set_noise(double noise) { noise_ = noise; }
   [[nodiscard]] std::uint64_t work() const { return work_ + 4 * s_.edits(); }
   void commit() { s_.commit(); }
 
@@ -398,7 +396,7 @@ class RecomputeSearch {
   std::size_t most_cone_ = 2000;
   std::size_t batch_share_ = 32;  // so many drops at once: the candidates divided by this
   double extend_ratio_ = 8;
-  double noise_ = 0;
+  double noise_ = 0;  // how far a candidate's score may be off at random: 0.25 for a quarter up or down
 };
 
 }  // namespace reprise

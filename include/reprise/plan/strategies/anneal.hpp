@@ -71,7 +71,7 @@ class Anneal {
         if (rounds[k].last_resort && found_) continue;
         if (large && k > 0 && found_) break;
         cross(rounds[k], k);
-        report(done += rounds[k].share);
+        report(done = std::min(1.0, done + rounds[k].share));  // with the last resort they are more than the whole
       }
       if (!found_ && !stop_()) from(own_order(graph_), 4 * work_);  // the smallest peak that can be told
       if (found_ && !stop_()) {
