@@ -3,6 +3,7 @@
 if(REPRISE_HAS_LIBTORCH)
   reprise_add_library(reprise_examples_common LIBTORCH SOURCES
     examples/models/registry.cpp
+    examples/support/step_engine.cpp
     examples/support/train_main.cpp
     examples/support/trainer.cpp
   )

@@ -14,8 +14,7 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
-#include <reprise/libtorch.hpp>
+#include "step_engine.hpp"
 
 #include "compare_report.hpp"
 #include "models/block.hpp"

@@ -25,8 +25,7 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
-#include <reprise/libtorch.hpp>
+#include "step_engine.hpp"
 
 #include "models/task.hpp"
 

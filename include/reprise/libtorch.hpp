@@ -24,8 +24,11 @@
 #include <reprise/libtorch/saved_tensors.hpp>
 #include <reprise/libtorch/scope.hpp>
 #include <reprise/libtorch/step_check.hpp>
+#include <reprise/libtorch/step_engine.hpp>
+#include <reprise/libtorch/step_ledger.hpp>
 #include <reprise/libtorch/step_observer.hpp>
 #include <reprise/libtorch/step_options.hpp>
+#include <reprise/libtorch/step_planning.hpp>
 #include <reprise/libtorch/step_report.hpp>
 #include <reprise/libtorch/step_snapshot.hpp>
 #include <reprise/libtorch/step_runner.hpp>

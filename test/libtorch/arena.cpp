@@ -282,6 +282,32 @@ TEST_CASE("summary, report, a hook for each step, and a log that is quiet unless
   CHECK_FALSE(Log("x", LogLevel::notice).says(LogLevel::info));
 }
 
+TEST_CASE("a share leaves a step the same room beside the arena of another step") {
+  models::Task task = models::make("resnet18", models::Config::tiny);
+  const auto above = [&] {
+    Replaying step{task.module, task.loss,
+                   TrainStepOptions{.budget = Budget::savable(60), .planning = {.effort = 0.1}, .on_fallback = OnFallback::error, .refine = false}};
+    for (int i = 0; i < 2; ++i) {
+      task.module->zero_grad();
+      step(task.make_batch(i));
+    }
+    CHECK(step.last().replayed);
+    CHECK(step.last().reserved_peak <= step.last().budget);
+    task.module->zero_grad();
+    return step.last().budget - step.last().base;
+  };
+  const Bytes alone = above();
+  torch::nn::Linear net(64, 64);
+  Replaying other{net, [&](const Tensor& x) { return net->forward(x).tanh().sum(); }};
+  for (int i = 0; i < 2; ++i) {
+    net->zero_grad();
+    other(torch::ones({16384, 64}));
+  }
+  const Bytes arena = cpu_memory().reserved() - cpu_memory().live();
+  REQUIRE(arena > 1_MiB);
+  CHECK(above() == alone + arena);
+}
+
 TEST_CASE("two steps in one process, and one on each of two threads") {
   constexpr int steps = 3;  // of models without random ops: there is one generator for all threads
   const auto train = [](models::Task task) {
@@ -297,9 +323,10 @@ TEST_CASE("two steps in one process, and one on each of two threads") {
   const std::vector<Tensor> alone[] = {train(task(1)), train(task(2))};
   std::vector<Tensor> both[2];
   const models::Task first = task(1), second = task(2);
-  std::thread other([&] { both[1] = train(second); });
-  both[0] = train(first);
-  other.join();
+  {
+    std::jthread other([&] { both[1] = train(second); });
+    both[0] = train(first);
+  }
   for (std::size_t k = 0; k < 2; ++k)
     for (std::size_t i = 0; i < both[k].size(); ++i) CHECK(same_bits(both[k][i], alone[k][i]));
 

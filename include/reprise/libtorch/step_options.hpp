@@ -41,6 +41,7 @@ struct StepMeasurement {
   Bytes eager_peak{};               ///< what the step would take without a budget; 0 where that is not known
   Bytes floor{};                    ///< what no schedule can go below
   Bytes budget{};                   ///< 0 for none
+  Bytes limit{};                    ///< what a step under the recorder was held to by moving out; 0 for a replay, and for none
   Bytes arena{};                    ///< the size of the arena
   Bytes probed_peak{};              ///< what the memory probe of the step says; by default the allocator's peak
   std::int64_t arena_blocks = 0;    ///< allocations that got their planned address

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include <reprise/libtorch.hpp>
+#include "support/step_engine.hpp"
 
 #include <reprise_test/catch.hpp>
 

@@ -1,0 +1,3 @@
+#include "step_engine.hpp"
+
+template class reprise::StepEngine<>;

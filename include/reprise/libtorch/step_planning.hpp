@@ -1,0 +1,246 @@
+#pragma once
+// The plan of a step for what its budget leaves: made once, and again where that has changed.
+//
+//   budget 4 GiB                       the base is 1.2 GiB when the step begins: room for 2.8 GiB
+//   StepPlanning::fits(known, arena)   known.program, known.plan and known.layout are for at most 2.8 GiB; false where nothing is
+//
+//   first call      planned quickly, with the times of the capture        │ at most 1.5 s
+//   third call      planned again, with the times of warm ops             │ at most 3 s
+//   the base grows  (Adam's state appears) planned again for what is left
+//   packing         the arena that the plan needs is larger than its peak: planned again for that much less, or run without an arena
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <reprise/error.hpp>
+#include <reprise/libtorch/arena_layout.hpp>
+#include <reprise/libtorch/counting_allocator.hpp>
+#include <reprise/libtorch/known_steps.hpp>
+#include <reprise/libtorch/libtorch_backend.hpp>
+#include <reprise/libtorch/step_ledger.hpp>
+#include <reprise/plan/step_plans.hpp>
+#include <reprise/plan/strategies.hpp>
+#include <reprise/rewrite/lint.hpp>
+#include <reprise/rewrite/rewriting.hpp>
+#include <reprise/units.hpp>
+
+namespace reprise {
+
+/// What the first step of a budget that is a share may hold, before the share is known: what the user says, else 80 % of free memory.
+[[nodiscard]] inline Bytes limit_until_known(Bytes asked, Bytes base, Bytes free) {
+  if (asked > Bytes{0}) return asked;
+  return free > Bytes{0} ? base + Bytes{free.count / 5 * 4} : Bytes{0};
+}
+
+class StepPlanning {
+ public:
+  /// `plans_addresses`: whether programs get an arena. The ledger must outlive this.
+  StepPlanning(StepLedger& ledger, bool plans_addresses) : ledger_(ledger), plans_addresses_(plans_addresses) {}
+
+  std::filesystem::path file{};  ///< of a plan that the next capture uses instead of making one
+
+  /// Makes sure that there is a program for what the budget leaves above the base. False where none was found.
+  /// `capacity`: of the arena that the step has.
+  bool fits(KnownStep& known, Bytes capacity) {
+    capacity_ = capacity;
+    const StepGraph& graph = known.captured->graph();
+    resolve(known, capacity);
+    if (!ledger_.options.budget.given()) {
+      if (!known.program) use(known, file.empty() ? plan_own_order(graph) : plan_from_file(file.string(), graph));
+      return true;
+    }
+    if (!known.program && !file.empty()) use(known, plan_from_file(file.string(), graph));
+    refine(known);
+    if (known.program && known.program->peak_above_base() <= room() && arena_fits(known) && !worth_planning_again(known, room()))
+      return true;
+    if (known.unplannable && room() <= known.room) return fall_back(known);
+    return plan_for(known, room());
+  }
+
+  /// What the step would take without a budget now, what no schedule can go below, and what the budget is in bytes. A share is a share
+  /// of all that the allocator would hold: it counts the optimizer's state once that is there, and the arenas of other steps.
+  void resolve(const KnownStep& known, Bytes capacity) {
+    const StepGraph& graph = known.captured->graph();
+    const Recording& recording = known.captured->recording();
+    StepMeasurement& last = ledger_.last;
+    last.eager_peak = last.base + (recording.peak - recording.base);
+    last.floor = last.base + (floor_bytes(graph) - graph.persistent_bytes());
+    if (!ledger_.options.budget.given()) return;
+    const Bytes others = other_arenas(capacity);
+    last.budget = ledger_.options.budget.resolve(last.eager_peak + others, last.floor + others);
+    if (ledger_.options.budget.kind != Budget::Kind::extra_time) budget_ = last.budget;
+  }
+
+  /// What the budget leaves above the base, and above the arenas of other steps.
+  [[nodiscard]] Bytes room(Bytes capacity) const { return ledger_.last.budget - ledger_.last.base - other_arenas(capacity); }
+
+  /// The budget in bytes, as far as that is known before the step has been captured.
+  [[nodiscard]] Bytes known_budget() const {
+    return ledger_.options.budget.kind == Budget::Kind::bytes ? ledger_.options.budget.bytes : budget_;
+  }
+
+  /// Whether the next replay is to be timed: what ops take when caches are warm is not what they took when the step was captured.
+  [[nodiscard]] bool wants_times(const KnownStep& known) const {
+    return ledger_.options.refine && ledger_.options.budget.given() && file.empty() && known.plan.overhead() > 0 &&
+           known.replays == timed_replay && known.refinements < most_refinements;
+  }
+
+ private:
+  static constexpr int most_refinements = 1;
+  /// The replay that is timed: the one before it has touched the arena, and warmed the caches of primitives.
+  static constexpr int timed_replay = 1;
+  /// Of the usual effort, for a plan that will be made again with the times of warm ops.
+  static constexpr double quick_effort = 0.3;
+  /// Seconds for all planning of a call, unless the user's request has a limit of its own: quickly, and with the times of warm ops.
+  static constexpr double quick_seconds = 1.5, most_seconds = 3;
+  /// As a share of the step's time: what fresh pages cost eager.
+  static constexpr double worth_of_arena = 0.06;
+
+  [[nodiscard]] Bytes room() const { return room(capacity_); }
+  /// What they hold beyond what is alive in them.
+  [[nodiscard]] static Bytes other_arenas(Bytes capacity) { return cpu_memory().reserved() - cpu_memory().live() - capacity; }
+
+  // Times that add up to a quarter more or less, op by op, make another plan worth its while; so does one that was made in a hurry.
+  void refine(KnownStep& known) {
+    if (known.measured.empty()) return;
+    StepGraph& graph = known.captured->graph();
+    double sum = 0, off = 0;
+    for (std::size_t i = 0; i < known.measured.size(); ++i) {
+      sum += known.measured[i].count;
+      off += std::abs(known.measured[i].count - graph.node(NodeId{i}).time.count);
+    }
+    const std::vector<Microseconds> measured = std::exchange(known.measured, {});
+    if (off <= 0.25 * sum && !known.quick) return;
+    for (std::size_t i = 0; i < measured.size(); ++i) graph.set_time(NodeId{i}, measured[i]);
+    ++known.refinements;
+    ++ledger_.counters.refinements;
+    known.stale = true;
+    ledger_.log.info("ops take another time than when they were captured: planned again");
+  }
+
+  [[nodiscard]] bool arena_fits(const KnownStep& known) const { return !known.layout || known.layout->reserved() <= room(); }
+
+  bool plan_for(KnownStep& known, Bytes room) {
+    const StepGraph& graph = known.captured->graph();
+    PlanRequest request = ledger_.options.planning;
+    request.budget = graph.persistent_bytes() + room;
+    known.room = room;
+    if (room <= Bytes{0}) return fall_back(known);
+    known.stale = false;
+    known.quick = ledger_.options.refine && known.refinements < most_refinements && !ledger_.options.planner;
+    if (known.quick) request.effort *= quick_effort;
+    Plan plan = plan_inside(known, request);
+    ++ledger_.counters.plans;
+    if (!plan.within_budget()) return fall_back(known, ledger_.last.base + (plan.peak - graph.persistent_bytes()));
+    known.unplannable = false;
+    use(known, plan);
+    if (!arena_fits(known)) pack_lower(known, request, std::move(plan));
+    ledger_.log.info("planned: " + format_bytes(known.plan.baseline_peak) + " to " + format_bytes(known.plan.peak) + ", " +
+              std::to_string(known.plan.schedule.size() - graph.node_count()) + " ops again, " +
+              (known.layout ? "an arena of " + format_bytes(known.layout->counted) : std::string("no arena")) + ", in " +
+              format_time({1e6 * ledger_.last.plan_seconds}));
+    return true;
+  }
+
+  // Where packing is known to waste something, that much less is asked for at once, if it is to be had.
+  Plan plan_inside(const KnownStep& known, PlanRequest request) {
+    const StepGraph& graph = known.captured->graph();
+    request.seconds = seconds_left(known);
+    if (ledger_.options.budget.kind == Budget::Kind::extra_time)
+      return timed(plan_within_time(graph, request, ledger_.options.budget.percent, [&](auto& g, auto& r) { return plan_by_option(g, r); }));
+    const Bytes whole = request.budget;
+    if (known.packing > 1) {
+      const Bytes persistent = graph.persistent_bytes();
+      request.budget = persistent + Bytes{static_cast<std::int64_t>(static_cast<double>((whole - persistent).count) / known.packing)};
+      Plan plan = timed(plan_by_option(graph, request));
+      plan.budget = whole;
+      if (plan.within_budget()) return plan;
+      request.seconds = seconds_left(known);
+    }
+    request.budget = whole;
+    return timed(plan_by_option(graph, request));
+  }
+
+  [[nodiscard]] Plan plan_by_option(const StepGraph& graph, const PlanRequest& request) const {
+    return ledger_.options.planner ? ledger_.options.planner(graph, request) : plan_with(ledger_.options.strategy, graph, request);
+  }
+  // Packing may ask for another plan: some time is left for that.
+  [[nodiscard]] double seconds_left(const KnownStep& known) const {
+    if (ledger_.options.planning.seconds > 0) return ledger_.options.planning.seconds;
+    return std::max(0.1, 0.6 * ((known.quick ? quick_seconds : most_seconds) - ledger_.last.plan_seconds));
+  }
+  Plan timed(Plan plan) {
+    ledger_.last.plan_seconds += plan.seconds;
+    return plan;
+  }
+
+  // Packing has wasted more than the budget leaves: planned again for that much less. Where that costs more time than an arena is
+  // worth, or nothing fits, the first plan runs without one.
+  void pack_lower(KnownStep& known, PlanRequest request, Plan first) {
+    constexpr int attempts = 2;
+    for (int attempt = 0; attempt < attempts && ledger_.options.budget.kind != Budget::Kind::extra_time; ++attempt) {
+      const Bytes excess = known.layout->reserved() - room();
+      ledger_.log.info("an arena of " + format_bytes(known.layout->counted) + " is " + format_bytes(excess) + " too much: planned for less");
+      known.packing = std::max(known.packing, packing_of(known)) + 0.005;  // packing does not shrink byte by byte with the plan
+      Plan lower = plan_inside(known, request);
+      if (!lower.within_budget() || lower.overhead() > first.overhead() + worth_of_arena) break;
+      use(known, std::move(lower));
+      if (arena_fits(known)) return;
+    }
+    use(known, std::move(first));
+    known.layout.reset();
+  }
+
+  [[nodiscard]] static double packing_of(const KnownStep& known) {
+    return static_cast<double>(known.layout->reserved().count) / static_cast<double>(known.program->peak_above_base().count);
+  }
+
+  // `smallest`: the lowest peak that was found, where one was looked for.
+  bool fall_back(KnownStep& known, std::optional<Bytes> smallest = std::nullopt) {
+    const std::string why = "no schedule within the budget of " + format_bytes(ledger_.last.budget) + " (" + std::to_string(ledger_.last.budget.count) +
+                            " bytes) was found: the base is " + std::to_string(ledger_.last.base.count) + ", no schedule is below " +
+                            std::to_string(ledger_.last.floor.count) +
+                            (smallest ? ", the smallest peak found is " + std::to_string(smallest->count) : "");
+    if (ledger_.options.on_fallback == OnFallback::error) throw Error(Errc::budget_unreachable, why);
+    if (!known.unplannable) ledger_.notice("this step runs inside the budget by moving storages out: " + why);
+    known.unplannable = true;
+    known.forget_program();
+    return false;
+  }
+
+  // The base may shrink as well: what was planned for far less room pays for recomputation that is no longer needed.
+  [[nodiscard]] static bool worth_planning_again(const KnownStep& known, Bytes room) {
+    if (known.stale) return true;
+    return known.plan.overhead() > 0 && known.room > Bytes{0} && room.count > known.room.count + known.room.count / 20;
+  }
+
+  void use(KnownStep& known, Plan plan) {
+    CapturedStep& captured = *known.captured;
+    const Rewriting rewriting = rewrite(captured.graph(), plan.schedule);
+    lint(captured.graph(), rewriting);
+    known.program = std::make_unique<LibTorchProgram>(LibTorchBackend{}.compile(captured, rewriting));
+    known.plan = std::move(plan);
+    known.replays = 0;
+    known.measured.clear();
+    if (plans_addresses_) lay_out(known, rewriting);
+  }
+
+  void lay_out(KnownStep& known, const Rewriting& rewriting) {
+    const Bytes enough = ledger_.options.budget.given() ? std::max(room(), Bytes{1}) : Bytes{0};
+    ArenaLayout layout = layout_arena(known.captured->recording(), rewriting, known.trace, known.captured->result_count(), enough);
+    known.layout = layout.planned > 0 ? std::make_unique<ArenaLayout>(std::move(layout)) : nullptr;
+  }
+
+  StepLedger& ledger_;
+  bool plans_addresses_;
+  Bytes capacity_{};  // of the arena, while a plan is looked for
+  Bytes budget_{};    // in bytes, once known
+};
+
+}  // namespace reprise
