@@ -83,7 +83,7 @@ double smallest_share(std::string_view name) {
   const Bytes floor = floor_bytes(graph);
   PlanRequest request = quick;
   request.budget = floor;
-  const Plan plan = plan_with("anneal", graph, request);
+  const Plan plan = Planner{}.plan(graph, request);
   return 5 + 100 * static_cast<double>((plan.peak - floor).count) / static_cast<double>((plan.baseline_peak - floor).count);
 }
 
@@ -203,6 +203,36 @@ TEST_CASE("a budget that no schedule meets: moved out with a notice, or an error
     CHECK(e.code() == Errc::budget_unreachable);
     CHECK(std::string(e.what()).find(std::to_string(floor.count)) != std::string::npos);
   }
+}
+
+TEST_CASE("until a share is known, the first step is held to 80 % of free memory, or to what the user says") {
+  CHECK(limit_until_known(0_B, 100_B, 1000_B) == 900_B);
+  CHECK(limit_until_known(300_B, 100_B, 1000_B) == 300_B);
+  CHECK(limit_until_known(0_B, 100_B, 0_B) == 0_B);  // what is free is not known: no limit
+  models::Task task = models::make("vit", models::Config::tiny);
+  const auto batch = task.make_batch(0);
+  torch::manual_seed(8);
+  const Tensor expected = task.loss(batch).detach();
+  Bytes above{};
+  {
+    Replaying step{task.module, task.loss, TrainStepOptions{.budget = Budget::share(90), .planning = quick}};
+    torch::manual_seed(8);
+    CHECK(same_bits(step(batch), expected));
+    const Bytes free = free_memory();
+    CHECK(step.last().limit > step.last().base + Bytes{free.count / 2});  // others on the machine take and give back meanwhile
+    CHECK(step.last().limit < step.last().base + free);
+    CHECK(step.last().moved == 0_B);
+    above = step.last().eager_peak - step.last().base;
+    task.module->zero_grad();
+  }
+  const Bytes limit = cpu_memory().live() + Bytes{above.count * 3 / 4};
+  Replaying step{task.module, task.loss,
+                 TrainStepOptions{.budget = Budget::share(90), .planning = quick, .limit_until_known = limit}};
+  torch::manual_seed(8);
+  CHECK(same_bits(step(batch), expected));
+  CHECK(step.last().limit == limit);
+  CHECK(step.last().moved > 0_B);
+  CHECK(step.last().reserved_peak <= limit);
 }
 
 TEST_CASE("budgets as bytes, shares and extra time") {

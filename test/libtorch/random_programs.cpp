@@ -258,6 +258,37 @@ Schedule run_again(const StepGraph& graph, std::string_view op, int times = 1) {
   return schedule;
 }
 
+NodeId first_of(const StepGraph& graph, std::string_view op) {
+  for (std::size_t i = 0; i < graph.node_count(); ++i)
+    if (graph.node(NodeId{i}).op == op) return NodeId{i};
+  FAIL("no node is a " << op);
+  return {};
+}
+
+/// The node alone, a second time: as soon as it has run, or where backward begins.
+enum class Again { at_once, before_backward };
+Schedule run_alone_again(const StepGraph& graph, std::string_view op, Again when) {
+  const NodeId node = first_of(graph, op);
+  Schedule schedule;
+  for (std::size_t i = 0; i < graph.node_count(); ++i) {
+    const bool begins = graph.node(NodeId{i}).phase == Phase::backward && i > 0 && graph.node(NodeId{i - 1}).phase == Phase::forward;
+    if (when == Again::before_backward && begins) schedule.push_back(node);
+    schedule.push_back(NodeId{i});
+    if (when == Again::at_once && NodeId{i} == node) schedule.push_back(node);
+  }
+  return schedule;
+}
+
+/// A schedule that runs the op twice on what it has already written is refused, and nothing has run.
+void is_refused_at_once(Step step, std::string_view op) {
+  AllocationTrace trace;
+  CapturedStep captured = capture_of(step, trace);
+  const Schedule schedule = run_alone_again(captured.graph(), op, Again::at_once);
+  CHECK_FALSE(simulate(captured.graph(), schedule).valid);
+  Runner runner{step, captured, trace};
+  CHECK_THROWS_AS(runner.run(schedule, false), Error);
+}
+
 /// The step with that op computed again gives eager's bits.
 void is_right_again(Step step, std::string_view op, int times = 1) {
   const Left eager = step.eagerly();
@@ -275,7 +306,7 @@ Step small(std::function<Tensor(const std::vector<Tensor>& p, const std::vector<
   torch::manual_seed(4);
   Step step;
   step.parameters = {(torch::randn({8, 8}) * 0.3).requires_grad_(), torch::randn({8}).requires_grad_(), torch::randn({8}).requires_grad_()};
-  step.buffers = {torch::zeros({8}), torch::ones({8})};
+  step.buffers = {torch::zeros({8}), torch::ones({8}), torch::zeros({}, torch::kLong)};
   step.inputs = {torch::randn({4, 8})};
   step.loss = [f, p = step.parameters, b = step.buffers](const std::vector<Tensor>& in) { return f(p, b, in[0]); };
   return step;
@@ -314,7 +345,7 @@ TEST_CASE("random numbers that are drawn again between other draws") {
                    const Tensor more = torch::rand_like(x);
                    return (torch::mm(x, p[0]) * noise * more).pow(2).sum();
                  }),
-                 "aten::rand_like");
+                 "aten::rand_like", 3);
 }
 
 TEST_CASE("batch norm's statistics move once, also when it is computed three times") {
@@ -324,8 +355,24 @@ TEST_CASE("batch norm's statistics move once, also when it is computed three tim
                  "aten::native_batch_norm", 2);
 }
 
-TEST_CASE("an activation that was written in place is computed again through its input") {
-  is_right_again(small([](const auto& p, const auto&, const Tensor& x) { return torch::mm(x, p[0]).relu_().pow(2).sum(); }), "aten::relu_");
+TEST_CASE("the count of batches moves once: its node never runs again, batch norm's does") {
+  const Step step = small([](const auto& p, const auto& b, const Tensor& x) {
+    const torch::NoGradGuard no_grad;
+    b[2].add_(1);  // num_batches_tracked
+    const torch::AutoGradMode grad(true);
+    return torch::batch_norm(torch::mm(x, p[0]), p[1], p[2], b[0], b[1], true, 0.1, 1e-5, false).pow(2).sum();
+  });
+  is_right_again(step, "aten::native_batch_norm", 2);
+  is_refused_at_once(step, "aten::add_");
+}
+
+TEST_CASE("an activation that was written in place is computed again through its input, never on its own output") {
+  const Step step = small([](const auto& p, const auto&, const Tensor& x) {
+    Tensor h = torch::mm(x, p[0]);
+    return torch::leaky_relu_(h, 0.3).pow(2).sum();  // twice is not the same as once
+  });
+  is_right_again(step, "aten::leaky_relu_");
+  is_refused_at_once(step, "aten::leaky_relu_");
 }
 
 TEST_CASE("a view of something that is computed again") {
@@ -349,6 +396,24 @@ TEST_CASE("a parameter that is used twice") {
       "aten::tanh");
 }
 
+TEST_CASE("a parameter that two modules share is one storage, counted once") {
+  torch::manual_seed(4);
+  Step step;
+  Tensor w = (torch::randn({8, 8}) * 0.3).requires_grad_();
+  step.parameters = {w, w};
+  step.inputs = {torch::randn({4, 8})};
+  step.loss = [p = step.parameters](const std::vector<Tensor>& in) {
+    return torch::mm(torch::tanh(torch::mm(in[0], p[0])), p[1].t()).pow(2).sum();
+  };
+  is_right_again(step, "aten::tanh");
+  AllocationTrace trace;
+  const CapturedStep captured = capture_of(step, trace);
+  Bytes parameters{};
+  for (std::size_t i = 0; i < captured.graph().value_count(); ++i)
+    if (captured.graph().value(ValueId{i}).role == Role::parameter) parameters += captured.graph().value(ValueId{i}).bytes;
+  CHECK(parameters == Bytes{8 * 8 * 4});
+}
+
 TEST_CASE("casts of autocast are computed again as they were") {
   is_right_again(small([](const auto& p, const auto&, const Tensor& x) {
                    at::autocast::set_autocast_enabled(at::kCPU, true);
@@ -360,7 +425,34 @@ TEST_CASE("casts of autocast are computed again as they were") {
                  "aten::tanh");
 }
 
-TEST_CASE("a node that is computed four times, and older instances that are still alive") {
+TEST_CASE("a view of an older instance is read after its base was computed again: both are alive") {
+  Step step = small([](const auto& p, const auto&, const Tensor& x) {
+    const Tensor h = torch::mm(x, p[0]);
+    return torch::mm(h.t(), h).sin().sum();  // backward reads the view of h, and h
+  });
+  const Left eager = step.eagerly();
+  AllocationTrace trace;
+  CapturedStep captured = capture_of(step, trace);
+  const StepGraph& graph = captured.graph();
+  const Schedule schedule = run_alone_again(graph, "aten::mm", Again::before_backward);
+  const Rewriting rewriting = rewrite(graph, schedule);
+  std::vector<std::size_t> made, freed;  // by instance of h
+  for (std::size_t i = 0; i < rewriting.steps.size(); ++i) {
+    const StorageId h = graph.value(graph.outputs(first_of(graph, "aten::mm"))[0]).storage;
+    for (AllocationId a : rewriting.steps[i].allocates)
+      if (rewriting.allocations[a.index].storage == h) made.push_back(i);
+    for (AllocationId a : rewriting.steps[i].frees)
+      if (rewriting.allocations[a.index].storage == h) freed.push_back(i);
+  }
+  REQUIRE(made.size() == 2);
+  REQUIRE(freed.size() == 2);
+  CHECK(made[1] < freed[0]);
+  Runner runner{step, captured, trace};
+  CHECK(same(runner.run(schedule, false), eager));
+  CHECK(same(runner.run(schedule, true), eager));
+}
+
+TEST_CASE("a node that is computed four times") {
   is_right_again(small([](const auto& p, const auto&, const Tensor& x) {
                    const Tensor h = torch::tanh(torch::mm(x, p[0]));
                    return (h * h).sum() + h.sin().sum();

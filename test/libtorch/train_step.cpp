@@ -92,6 +92,36 @@ TEST_CASE("another shape, layout, mode or thread count is captured anew, and the
   CHECK(step.counters().eager_runs == 0);
 }
 
+TEST_CASE("a step inside autocast is another one than outside, and each is eager's") {
+  torch::manual_seed(3);
+  auto p = torch::randn({8, 8}).requires_grad_();
+  const auto loss = [&](const Tensor& x) { return torch::mm(torch::tanh(torch::mm(x, p)), p).to(torch::kFloat).pow(2).sum(); };
+  Replaying step{std::vector<Tensor>{p}, loss};
+  const auto x = torch::randn({4, 8});
+  const auto both = [&](bool cast) {
+    const auto run = [&](auto&& f) {
+      p.mutable_grad() = Tensor();
+      at::autocast::set_autocast_enabled(at::kCPU, cast);
+      Tensor result = f(x);
+      if (result.requires_grad()) result.backward();
+      at::autocast::clear_cache();
+      at::autocast::set_autocast_enabled(at::kCPU, false);
+      return std::pair{result.detach(), p.grad()};
+    };
+    const auto [expected, expected_gradient] = run(loss);
+    const auto [ours, gradient] = run(step);
+    CHECK(same_bits(ours, expected));
+    CHECK(same_bits(gradient, expected_gradient));
+    return ours;
+  };
+  const Tensor plain = both(false), cast = both(true);
+  CHECK_FALSE(same_bits(plain, cast));
+  both(false);
+  both(true);
+  CHECK(step.counters().captures == 2);
+  CHECK(step.counters().replays == 2);
+}
+
 TEST_CASE("the number of plans is bounded") {
   torch::nn::Linear model(4, 4);
   Replaying step{model, [&](const Tensor& x) { return model->forward(x).sum(); }, TrainStepOptions{.max_plans = 2}};
