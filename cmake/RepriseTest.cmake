@@ -54,6 +54,12 @@ function(reprise_add_core_tests)
   reprise_add_full_run(reprise_core_tests core)
 endfunction()
 
+# What runs on several threads, alone: an executable small enough to be built for the thread sanitizer on every occasion.
+function(reprise_add_thread_tests)
+  reprise_add_program(reprise_thread_tests SOURCES ${ARGN} LIBRARIES reprise_test_main)
+  set_target_properties(reprise_thread_tests PROPERTIES EXCLUDE_FROM_ALL ON)
+endfunction()
+
 # One executable for all that needs LibTorch; one ctest entry a file, since loading LibTorch costs more than most tests do.
 function(reprise_add_libtorch_tests)
   reprise_add_program(reprise_libtorch_tests LIBTORCH SOURCES ${ARGN} LIBRARIES reprise_test_main reprise_examples_common)
