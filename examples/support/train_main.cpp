@@ -28,7 +28,7 @@ struct Options {
   std::int64_t steps = 5;
   std::int64_t threads = 0;  // 0: as LibTorch decides
   bool compare = false;
-  Mode mode = Mode::replay;
+  Mode mode = Mode::compiled;  // what runs beside eager where both are compared
   std::string plan_out{}, json{}, report{};
 
   [[nodiscard]] bool budgeted() const { return trainer.budget.given(); }
@@ -73,7 +73,8 @@ struct Outcome {
   std::optional<std::string> first_difference{};
   std::vector<bool> equal{};  // after each step
   std::int64_t nodes = 0;
-  reprise::StepCounters counters{};
+  reprise::StepCounters counters{};    // of compiled
+  reprise::GuidedCounters guided{};    // of guided
   reprise::Bytes resident{};  // what the whole process grew by, at most
 };
 
@@ -89,16 +90,34 @@ reprise::Budget budget_of(const reprise::Size& budget, const reprise::Size& sava
   return budget.relative ? reprise::Budget::share(budget.percent) : reprise::Budget(budget.bytes);
 }
 
+/// What only a compiled step has: plan files, verification, steps that are moved out where no plan fits.
+bool wants_compiled(const Options& options) {
+  return !options.plan_out.empty() || !options.trainer.plan_in.empty() || options.trainer.verify || options.trainer.fallback;
+}
+
+/// Guided where a budget is given, unless something is asked for that only a compiled step has.
+Mode mode_of(const std::string& name, const Options& options) {
+  if (name == "eager") return Mode::eager;
+  if (name == "guided") return Mode::guided;
+  if (name == "compiled" || name == "replay") return Mode::compiled;
+  return options.budgeted() && !wants_compiled(options) ? Mode::guided : Mode::compiled;
+}
+
 void check_consistent(const Options& options) {
-  if (options.compare || options.mode == Mode::replay) return;
-  if (options.budgeted()) throw bad_flag("--mode eager takes what it takes: a budget needs replay, or --compare");
-  if (!options.plan_out.empty() || !options.trainer.plan_in.empty())
-    throw bad_flag("--mode eager has no plan: that needs replay, or --compare");
-  if (options.trainer.verify || !options.report.empty()) throw bad_flag("--mode eager has nothing to verify or report: that needs replay");
+  if (options.mode == Mode::compiled) return;
+  if (options.mode == Mode::guided) {
+    if (wants_compiled(options)) throw bad_flag("--plan-in, --plan-out, --verify and --fallback need --mode compiled");
+    return;
+  }
+  if (options.compare) throw bad_flag("--compare runs eager beside --mode compiled or guided");
+  if (options.budgeted()) throw bad_flag("--mode eager takes what it takes: a budget needs guided or compiled");
+  if (!options.plan_out.empty() || !options.trainer.plan_in.empty()) throw bad_flag("--mode eager has no plan: that needs compiled");
+  if (options.trainer.verify || !options.report.empty())
+    throw bad_flag("--mode eager has nothing to verify or report: that needs compiled or guided");
 }
 
 bool parse(int argc, const char* const* argv, const TrainProgram& program, Options& options) {
-  std::string config = "full", mode = "replay", variant = program.variants.empty() ? "" : program.variants.front();
+  std::string config = "full", mode = "auto", variant = program.variants.empty() ? "" : program.variants.front();
   Flags flags(program.program, program.about);
   if (!program.variant_flag.empty()) flags.choose(program.variant_flag, program.variants, "which of the family", variant);
   flags.choose("--config", {"tiny", "full"}, "the published model, or one of the same structure for trying things", config);
@@ -112,8 +131,11 @@ bool parse(int argc, const char* const* argv, const TrainProgram& program, Optio
   flags.add("--seed", "N", "of weights, data, dropout and planning", options.trainer.seed);
   flags.add("--threads", "N", "0: as LibTorch decides", options.threads, 0, 4096);
   flags.choose("--optimizer", {"sgd", "adam"}, "SGD with momentum 0.9, or Adam", options.trainer.optimizer);
-  flags.choose("--mode", {"eager", "replay"}, "how forward and backward are run", mode);
-  flags.add("--compare", "run eager beside replay and compare every bit after every step; exit code 1 where they differ", options.compare);
+  flags.choose("--mode", {"auto", "guided", "compiled", "eager", "replay"},
+               "how forward and backward are run: guided, the loop's own code inside a MemoryBudget (auto with --budget); compiled, a "
+               "TrainStep from its graph (auto without; also called replay); eager",
+               mode);
+  flags.add("--compare", "run eager beside it and compare every bit after every step; exit code 1 where they differ", options.compare);
   reprise::Size budget{}, savable{};
   flags.add("--budget", "SIZE", "what a step may hold: 50% (of eager's peak), 2GiB or bytes; exit code 3 where no plan fits", budget);
   flags.add("--savable", "P%", "the same, as a share of what can be saved: P % of the way from the floor to eager's peak", savable);
@@ -122,7 +144,7 @@ bool parse(int argc, const char* const* argv, const TrainProgram& program, Optio
   flags.add("--fallback", "where no plan fits the budget, stay inside it by moving storages out", options.trainer.fallback);
   flags.add("--plan-out", "FILE", "write the plan of the last step", options.plan_out);
   flags.add("--plan-in", "FILE", "run this plan instead of making one; exit code 1 where it is another model's", options.trainer.plan_in);
-  flags.add("--verify", "run eager inside every step beside the replay and compare bit for bit; exit code 1 where they differ",
+  flags.add("--verify", "run eager inside every compiled step beside the replay and compare bit for bit; exit code 1 where they differ",
             options.trainer.verify);
   flags.add("--report", "FILE.html", "write a page about the last step: memory before and after, what is computed again, frontier",
             options.report);
@@ -131,7 +153,7 @@ bool parse(int argc, const char* const* argv, const TrainProgram& program, Optio
   options.trainer.budget = budget_of(budget, savable);
   options.trainer.model = program.model + variant;
   options.trainer.config = config == "tiny" ? models::Config::tiny : models::Config::full;
-  options.mode = mode == "eager" ? Mode::eager : Mode::replay;
+  options.mode = mode_of(mode, options);
   check_consistent(options);
   return true;
 }
@@ -158,10 +180,10 @@ reprise::Bytes resident_peak() {
 
 Outcome train(const Options& options) {
   const reprise::Bytes idle = resident_peak();
-  const bool with_eager = options.compare || options.mode == Mode::eager, with_replay = options.compare || options.mode == Mode::replay;
+  const bool with_eager = options.compare || options.mode == Mode::eager, with_replay = options.mode != Mode::eager;
   std::optional<Trainer> eager, replay;
   if (with_eager) eager.emplace(options.trainer, Mode::eager);
-  if (with_replay) replay.emplace(options.trainer, Mode::replay);
+  if (with_replay) replay.emplace(options.trainer, options.mode);
   const Trainer& any = eager ? *eager : *replay;
 
   Outcome outcome{.batch = any.task().batch};
@@ -177,7 +199,12 @@ Outcome train(const Options& options) {
     outcome.equal.push_back(!difference);
     if (difference && !outcome.first_difference) outcome.first_difference = "step " + std::to_string(i + 1) + ": " + *difference;
   }
-  if (replay) {
+  if (replay && replay->guided() != nullptr) {
+    const reprise::MemoryBudget& budget = *replay->guided();
+    outcome.nodes = static_cast<std::int64_t>(budget.graph().node_count());
+    outcome.guided = budget.counters();
+    if (!options.report.empty()) budget.report(options.report);
+  } else if (replay) {
     const CompiledStep& step = *replay->compiled();
     if (step.refusal().empty()) outcome.nodes = static_cast<std::int64_t>(step.graph().node_count());
     outcome.counters = step.counters();
@@ -206,8 +233,8 @@ std::string percent(double share) {
 void print_losses(const Options& options, const Outcome& outcome) {
   std::printf("  step%s%s%s\n", outcome.eager ? "      eager loss" : "",
               !outcome.replay      ? ""
-              : options.budgeted() ? "   budgeted loss"
-                                   : "     replay loss",
+              : options.mode == Mode::guided ? "     guided loss"
+                                             : "   compiled loss",
               options.compare ? "   equal" : "");
   for (std::size_t i = 0; i < static_cast<std::size_t>(options.steps); ++i) {
     std::printf("  %4zu", i + 1);
@@ -218,7 +245,7 @@ void print_losses(const Options& options, const Outcome& outcome) {
   }
 }
 
-void print_measurements(const Outcome& outcome) {
+void print_measurements(const Options& options, const Outcome& outcome) {
   std::printf("\n  %-10s%16s%16s%16s%14s\n", "", "before the step", "peak", "predicted peak", "step time");
   const auto line = [](const char* name, const Summary& summary, bool predicted) {
     const StepRecord& highest = summary.highest();
@@ -226,11 +253,11 @@ void print_measurements(const Outcome& outcome) {
                 predicted ? format_bytes(highest.predicted_peak).c_str() : "", reprise::format_time({summary.seconds() * 1e6}).c_str());
   };
   if (outcome.eager) line("eager", *outcome.eager, false);
-  if (outcome.replay) line("replay", *outcome.replay, true);
+  if (outcome.replay) line(options.mode == Mode::guided ? "guided" : "compiled", *outcome.replay, true);
 }
 
 /// Eager and the step inside the budget, side by side.
-void print_budget(const Outcome& outcome) {
+void print_budget(const Options& options, const Outcome& outcome) {
   const Summary& replay = *outcome.replay;
   const StepRecord& ours = replay.highest();
   const auto row = [&](const char* what, const std::string& eager, const std::string& budgeted) {
@@ -240,11 +267,11 @@ void print_budget(const Outcome& outcome) {
   const auto of_eager = [&](auto show) { return outcome.eager ? show(*outcome.eager) : std::string{}; };
   const auto time = [](double seconds) { return reprise::format_time({seconds * 1e6}); };
   std::printf("\n");
-  row("", "eager", "budgeted");
+  row("", "eager", options.mode == Mode::guided ? "guided" : "compiled");
   row("budget", "", format_bytes(ours.budget));
   row("predicted peak", "", format_bytes(ours.predicted_peak));
   row("held at most", "", format_bytes(replay.reserved_peak()));
-  row("  of that an arena", "", format_bytes(ours.arena));
+  if (options.mode == Mode::compiled) row("  of that an arena", "", format_bytes(ours.arena));
   row("measured peak", of_eager([](const Summary& s) { return format_bytes(s.highest().peak); }), format_bytes(ours.peak));
   if (outcome.eager) {
     const double whole = static_cast<double>(outcome.eager->highest().peak.count);
@@ -253,7 +280,7 @@ void print_budget(const Outcome& outcome) {
   row("before the step", of_eager([](const Summary& s) { return format_bytes(s.highest().base); }), format_bytes(ours.base));
   row("no schedule is below", "", format_bytes(ours.floor));
   row("ops computed again", "", std::to_string(ours.recomputed) + " of " + std::to_string(outcome.nodes));
-  row("extra time, predicted", "", percent(ours.extra_time_predicted));
+  row(options.mode == Mode::guided ? "time on these" : "extra time, predicted", "", percent(ours.extra_time_predicted));
   row("step time", of_eager([&](const Summary& s) { return time(s.seconds()); }), time(replay.seconds()));
   if (outcome.eager) row("  of eager's", "", percent(replay.seconds() / outcome.eager->seconds()));
   row("planning, in all", "", time(replay.plan_seconds()));
@@ -262,14 +289,9 @@ void print_budget(const Outcome& outcome) {
   if (moved_later > reprise::Bytes{0}) row("moved out later", "", format_bytes(moved_later));
 }
 
-void print_how(const Options& options, const Outcome& outcome) {
+void print_compiled(const Options& options, const Outcome& outcome) {
   const auto number = [](std::int64_t n) { return static_cast<long long>(n); };
-  const StepRecord& highest = outcome.replay->highest();
   const reprise::StepCounters& counters = outcome.counters;
-  const reprise::Bytes off = highest.peak - highest.predicted_peak;
-  if (!highest.replayed) std::printf("\n  No step was replayed: nothing was predicted.");
-  else if (off == reprise::Bytes{0}) std::printf("\n  The predicted peak is the measured one, to the byte.");
-  else std::printf("\n  Measured peak minus predicted: %lld bytes.", number(off.count));
   std::printf("\n  %lld nodes; captured %lld, replayed %lld, run eagerly %lld", number(outcome.nodes), number(counters.captures),
               number(counters.replays), number(counters.eager_runs));
   if (options.budgeted()) std::printf("; planned %lld", number(counters.plans));
@@ -277,6 +299,22 @@ void print_how(const Options& options, const Outcome& outcome) {
   if (counters.verified > 0)
     std::printf("  Verified %lld times against eager inside the step: %lld not equal.\n", number(counters.verified),
                 number(counters.differences));
+}
+
+void print_how(const Options& options, const Outcome& outcome) {
+  const auto number = [](std::int64_t n) { return static_cast<long long>(n); };
+  const StepRecord& highest = outcome.replay->highest();
+  const reprise::StepCounters& counters = outcome.counters;
+  const reprise::Bytes off = highest.peak - highest.predicted_peak;
+  if (!highest.replayed) std::printf("\n  That step did not run by a plan: nothing was predicted.");
+  else if (off == reprise::Bytes{0}) std::printf("\n  The predicted peak is the measured one, to the byte.");
+  else std::printf("\n  Measured peak minus predicted: %lld bytes.", number(off.count));
+  if (options.mode == Mode::guided) {
+    std::printf("\n  %lld nodes; %lld steps planned, %lld online; %lld plans made.\n", number(outcome.nodes),
+                number(outcome.guided.planned_steps), number(outcome.guided.online_steps), number(outcome.guided.plans));
+  } else {
+    print_compiled(options, outcome);
+  }
   if (!options.report.empty()) std::printf("  The report is in %s.\n", options.report.c_str());
   if (!options.budgeted()) return;
   if (counters.fallbacks > 0)
@@ -294,11 +332,11 @@ void print(const Options& options, const Outcome& outcome) {
               static_cast<long long>(outcome.batch), t.optimizer.c_str(), torch::get_num_threads(),
               torch::get_num_threads() == 1 ? "thread" : "threads");
   print_losses(options, outcome);
-  if (options.budgeted()) print_budget(outcome);
-  else print_measurements(outcome);
+  if (options.budgeted()) print_budget(options, outcome);
+  else print_measurements(options, outcome);
   if (outcome.replay) print_how(options, outcome);
   if (!options.compare) return;
-  if (outcome.first_difference) std::printf("\n  Not equal. First difference (eager and replay): %s\n", outcome.first_difference->c_str());
+  if (outcome.first_difference) std::printf("\n  Not equal. First difference (eager and this): %s\n", outcome.first_difference->c_str());
   else std::printf("\n  Equal: every loss, gradient, buffer, parameter and the generator's state, bit for bit.\n");
 }
 
@@ -319,9 +357,9 @@ nlohmann::ordered_json to_json(const Options& options, const Outcome& outcome) {
       {"seed", t.seed},
       {"threads", torch::get_num_threads()},
       {"optimizer", t.optimizer},
-      {"mode", options.compare               ? "compare"
-               : options.mode == Mode::eager ? "eager"
-                                             : "replay"},
+      {"mode", options.mode == Mode::eager    ? "eager"
+               : options.mode == Mode::guided ? "guided"
+                                              : "compiled"},
       {"equal", nullptr},
       {"first_difference", nullptr},
       {"losses", losses_of(main)},
@@ -349,11 +387,14 @@ nlohmann::ordered_json to_json(const Options& options, const Outcome& outcome) {
       {"moved_bytes", main.moved().count},
       {"first_step_moved_bytes", main.steps.front().moved.count},
       {"plan_s", main.plan_seconds()},
-      {"plans", outcome.counters.plans},
+      {"plans", outcome.counters.plans + outcome.guided.plans},
       {"recomputed_nodes", main.highest().recomputed},
       {"extra_time_predicted", main.highest().extra_time_predicted},
       {"resident_peak_bytes", outcome.resident.count},
       {"fallbacks", outcome.counters.fallbacks},
+      {"planned_steps", options.mode == Mode::guided ? outcome.guided.planned_steps : outcome.counters.replays},
+      {"online_steps", options.mode == Mode::guided ? outcome.guided.online_steps : options.steps - outcome.counters.replays},
+      {"brought_back_ops", outcome.guided.brought_back},
   };
   if (options.compare) json["equal"] = !outcome.first_difference;
   if (outcome.first_difference) json["first_difference"] = *outcome.first_difference;

@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <sstream>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -24,9 +26,9 @@ class Charge {
   reprise::Bytes before_;
 };
 
-models::Task make_task(const TrainerOptions& options, reprise::Bytes& held) {
+models::Task make_task(const std::function<models::Task()>& make, reprise::Bytes& held) {
   const Charge charge(held);
-  return models::make(options.model, options.config, options.batch, options.seed, options.size);
+  return make();
 }
 
 void copy_state(const at::Generator& from, at::Generator to) { to.set_state(from.get_state()); }
@@ -86,22 +88,59 @@ void add_measurement(StepRecord& record, const reprise::StepMeasurement& measure
   record.seconds -= measured.plan_seconds;
 }
 
+void add_measurement(StepRecord& record, const reprise::GuidedStepReport& measured, double plan_seconds) {
+  record.peak = record.reserved_peak = measured.peak;
+  record.replayed = measured.planned && measured.left_because.empty();
+  record.predicted_peak = record.replayed ? measured.predicted_peak : measured.peak;
+  record.budget = measured.budget;
+  record.floor = measured.floor;
+  record.moved = measured.moved;
+  record.recomputed = static_cast<std::size_t>(measured.recomputed);
+  record.brought_back = measured.brought_back;
+  const double own = (measured.time - measured.extra_time).count;
+  record.extra_time_predicted = own > 0 ? measured.extra_time.count / own : 0;
+  record.plan_seconds = plan_seconds;
+  record.seconds -= plan_seconds;
+}
+
+std::unique_ptr<reprise::MemoryBudget> make_guided(const TrainerOptions& options) {
+  constexpr reprise::Bytes no_limit{std::int64_t{1} << 50};
+  return std::make_unique<reprise::MemoryBudget>(options.budget.given() ? options.budget : reprise::Budget(no_limit),
+                                                 reprise::MemoryBudgetOptions{.name = options.model,
+                                                                              .strategy = options.strategy,
+                                                                              .planning = {.seed = options.seed, .effort = options.effort},
+                                                                              .plan_in_background = false,
+                                                                              .max_plans = options.online ? std::size_t{0} : std::size_t{8},
+                                                                              .over_budget = reprise::OverBudget::error});
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainerOptions& options, Mode mode)
-    : task_(make_task(options, held_)), stream_(at::make_generator<at::CPUGeneratorImpl>(options.seed)) {
+    : Trainer([&] { return models::make(options.model, options.config, options.batch, options.seed, options.size); }, options, mode) {}
+
+Trainer::Trainer(const std::function<models::Task()>& make, const TrainerOptions& options, Mode mode)
+    : task_(make_task(make, held_)), stream_(at::make_generator<at::CPUGeneratorImpl>(options.seed)) {
   const Charge charge(held_);
   optimizer_ = make_optimizer(options.optimizer, *task_.module);
   if (mode == Mode::eager) return;
+  if (mode == Mode::guided) {
+    guided_ = make_guided(options);
+    guided_->watch(task_.module);
+    return;
+  }
   compiled_ = std::make_unique<CompiledStep>(task_.module, task_.loss, step_options(options));
   if (!options.plan_in.empty()) compiled_->load_plan(options.plan_in);
 }
 
 torch::Tensor Trainer::forward_backward(const std::vector<torch::Tensor>& batch) {
   if (compiled_) return (*compiled_)(batch);
-  auto loss = task_.loss(batch);
+  std::optional<reprise::MemoryBudget::Step> step;
+  if (guided_) step.emplace(*guided_);
+  torch::Tensor loss = task_.loss(batch);
   loss.backward();
-  return loss;
+  if (step) step->finish();
+  return loss.detach();
 }
 
 StepRecord Trainer::step(const std::vector<torch::Tensor>& batch, reprise::Bytes others) {
@@ -113,6 +152,8 @@ StepRecord Trainer::step(const std::vector<torch::Tensor>& batch, reprise::Bytes
   StepRecord record;
   optimizer_->zero_grad();
   if (compiled_) compiled_->exclude(others);
+  if (guided_) guided_->exclude(others);
+  const double planned_before = guided_ ? guided_->counters().plan_seconds : 0;
   record.base = memory.live() - others;
   memory.reset_peak();
   const auto start = Clock::now();
@@ -121,6 +162,7 @@ StepRecord Trainer::step(const std::vector<torch::Tensor>& batch, reprise::Bytes
   record.peak = memory.peak() - others;
   record.reserved_peak = record.peak;
   if (compiled_) add_measurement(record, compiled_->last());
+  if (guided_) add_measurement(record, guided_->last(), guided_->counters().plan_seconds - planned_before);
   record.loss = loss.item<double>();
   loss.reset();
 

@@ -2,7 +2,7 @@
 // A Trainer is one copy of a model in training: its weights, its optimizer, its own random stream, its own bytes.
 //
 //   Trainer eager({"resnet18", models::Config::tiny}, Mode::eager);
-//   Trainer replay({"resnet18", models::Config::tiny}, Mode::replay);       // the same weights, drawn from the same seed
+//   Trainer replay({"resnet18", models::Config::tiny}, Mode::compiled);     // the same weights, drawn from the same seed
 //   auto batch = eager.make_batch(0);
 //   StepRecord a = eager.step(batch, replay.held());                         // forward, backward, optimizer
 //   StepRecord b = replay.step(batch, eager.held());
@@ -15,7 +15,7 @@
 //
 //   live bytes during b's step  =  a.held()  +  batch + b's own       and only the right-hand part is what b's process would hold
 //
-// A budget bounds that part too: the step is told what to leave out (TrainStep::exclude). So 50 % is half of what eager alone
+// A budget bounds that part too: the step is told what to leave out (TrainStep::exclude, MemoryBudget::exclude). So 50 % is half of what eager alone
 // takes, and 2 GiB are 2 GiB for this copy, whether or not there is another.
 
 #include <cstdint>
@@ -33,7 +33,8 @@ namespace examples {
 
 using CompiledStep = reprise::TrainStep<std::function<torch::Tensor(const std::vector<torch::Tensor>&)>>;
 
-enum class Mode { eager, replay };
+/// The user's loop as it is; the step as a function, run from its graph; the loop as it is inside a MemoryBudget.
+enum class Mode { eager, compiled, guided, replay = compiled };
 
 struct TrainerOptions {
   std::string model{};
@@ -42,10 +43,12 @@ struct TrainerOptions {
   std::int64_t size = 0;   ///< sequence length or image side; 0: the configuration's own
   std::uint64_t seed = 1;
   std::string optimizer = "sgd";  ///< or "adam"
-  // Of replay only:
+  // Of compiled and guided only:
   reprise::Budget budget{};
   std::string strategy = "anneal";  ///< one of reprise::strategy_names
   double effort = 1;                ///< of the planner's usual amount of work
+  bool online = false;              ///< of guided: nothing is planned
+  // Of compiled only:
   bool fallback = false;            ///< where no plan fits: move storages out, instead of throwing
   std::string plan_in{};            ///< a plan to run instead of making one
   bool verify = false;              ///< compare every replay with eager inside the step itself
@@ -56,11 +59,11 @@ struct StepRecord {
   double loss = 0;
   reprise::Bytes base{};            ///< when the step started, after zero_grad()
   reprise::Bytes peak{};            ///< at most during forward and backward
-  reprise::Bytes predicted_peak{};  ///< what the graph's analysis says; of replay only
+  reprise::Bytes predicted_peak{};  ///< what the graph's analysis says; not of eager
   reprise::Bytes optimizer_peak{};  ///< at most during the optimizer's step
   double seconds = 0;               ///< forward and backward, without planning
-  // Of replay only:
-  bool replayed = false;            ///< run from the graph: its peak was predicted
+  // Of compiled and guided only:
+  bool replayed = false;            ///< run from the graph, or as planned: its peak was predicted
   reprise::Bytes reserved_peak{};   ///< at most held: the arena as a whole, and all outside of it
   reprise::Bytes arena{};           ///< 0 where it ran without one
   std::int64_t arena_misses = 0;    ///< allocations that did not match the arena's plan
@@ -70,11 +73,14 @@ struct StepRecord {
   std::size_t recomputed = 0;       ///< ops that ran again
   double extra_time_predicted = 0;  ///< as a share of the step's own time
   double plan_seconds = 0;
+  std::int64_t brought_back = 0;  ///< of guided: what was dropped or moved out online, and came back
 };
 
 class Trainer {
  public:
   Trainer(const TrainerOptions& options, Mode mode);
+  /// Of a task of the caller's own.
+  Trainer(const std::function<models::Task()>& make, const TrainerOptions& options, Mode mode);
 
   [[nodiscard]] std::vector<torch::Tensor> make_batch(std::int64_t step) const { return task_.make_batch(step); }
 
@@ -85,8 +91,10 @@ class Trainer {
   [[nodiscard]] reprise::Bytes held() const { return held_; }
   /// Where this copy's random stream stands.
   [[nodiscard]] const at::Generator& stream() const { return stream_; }
-  /// The compiled step; nullptr for an eager copy.
+  /// The compiled step; nullptr for other copies.
   [[nodiscard]] const CompiledStep* compiled() const { return compiled_.get(); }
+  /// The budget around the loop; nullptr for other copies.
+  [[nodiscard]] const reprise::MemoryBudget* guided() const { return guided_.get(); }
 
  private:
   torch::Tensor forward_backward(const std::vector<torch::Tensor>& batch);
@@ -95,6 +103,7 @@ class Trainer {
   models::Task task_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::unique_ptr<CompiledStep> compiled_;
+  std::unique_ptr<reprise::MemoryBudget> guided_;
   at::Generator stream_;
 };
 

@@ -14,9 +14,9 @@
 #include <reprise/libtorch/checkpointed.hpp>
 #include <reprise/libtorch/counting_allocator.hpp>
 #include <reprise/libtorch/graph_of.hpp>
+#include <reprise/libtorch/guide.hpp>
 #include <reprise/libtorch/known_steps.hpp>
 #include <reprise/libtorch/libtorch_backend.hpp>
-#include <reprise/libtorch/guide.hpp>
 #include <reprise/libtorch/memory_budget.hpp>
 #include <reprise/libtorch/memory_limit.hpp>
 #include <reprise/libtorch/program.hpp>

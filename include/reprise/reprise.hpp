@@ -65,7 +65,10 @@
 #include <reprise/plan/undoable_schedule.hpp>
 
 #include <reprise/guide/eviction.hpp>
+#include <reprise/guide/advice.hpp>
+#include <reprise/guide/background_planner.hpp>
 #include <reprise/guide/followed_plan.hpp>
+#include <reprise/guide/shares.hpp>
 
 #include <reprise/rewrite/backends/ir_backend.hpp>
 #include <reprise/rewrite/backends/null_backend.hpp>

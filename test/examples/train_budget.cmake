@@ -8,7 +8,8 @@ file(MAKE_DIRECTORY "${WORK_DIR}")
 get_filename_component(name "${PROGRAM}" NAME)
 set(json "${WORK_DIR}/${name}.budget.json")
 set(plan "${WORK_DIR}/${name}.plan.json")
-set(common --config tiny --steps 4 --threads 1 --effort 0.3 --compare --json "${json}")
+set(both --config tiny --steps 4 --threads 1 --effort 0.3 --compare --json "${json}")
+set(common --mode compiled ${both})
 
 # run(<exit code> <program> <argument>...): what it wrote to stderr is then in `err`.
 function(run code program)
@@ -66,7 +67,9 @@ set(first_unbounded ${first_step_peak_bytes})
 
 # The same in bytes is known from the start: the first step moves out what does not fit, the following ones nothing.
 run(0 "${PROGRAM}" ${common} --budget ${budget_bytes})
-load(equal peak_bytes predicted_peak_bytes first_step_peak_bytes first_step_moved_bytes moved_bytes recomputed_nodes fallbacks)
+load(mode equal peak_bytes predicted_peak_bytes first_step_peak_bytes first_step_moved_bytes moved_bytes recomputed_nodes fallbacks budget_bytes
+     floor_bytes)
+check(mode STREQUAL "compiled")
 check(equal)
 check(NOT first_step_peak_bytes GREATER budget_bytes)
 if(first_unbounded GREATER budget_bytes)
@@ -78,6 +81,22 @@ check(NOT peak_bytes GREATER budget_bytes)
 check(peak_bytes EQUAL predicted_peak_bytes)
 check(recomputed_nodes GREATER 0)
 check(moved_bytes EQUAL 0 AND fallbacks EQUAL 0)
+
+# The loop's own code inside the same budget, in bytes and as a share: guided is what a budget gives by itself.
+set(compiled_floor ${floor_bytes})
+foreach(way IN ITEMS "--budget;${budget_bytes}" "--savable;60%")
+  run(0 "${PROGRAM}" ${both} ${way})
+  load(mode equal peak_bytes predicted_peak_bytes budget_bytes floor_bytes eager_peak_bytes recomputed_nodes planned_steps online_steps
+       brought_back_ops moved_bytes)
+  check(mode STREQUAL "guided")
+  check(equal)
+  check(peak_bytes EQUAL predicted_peak_bytes)
+  check(NOT peak_bytes GREATER budget_bytes)
+  check(floor_bytes EQUAL compiled_floor)
+  check(recomputed_nodes GREATER 0)
+  check(planned_steps EQUAL 3 AND online_steps EQUAL 1)
+  check(moved_bytes EQUAL 0)
+endforeach()
 
 if(NOT OTHER)
   return()

@@ -13,6 +13,7 @@
 // looks at the front of each: a bounded number of looks, however many storages there are.
 
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -32,13 +33,40 @@ struct EvictionCandidate {
   std::uint64_t clock = 0;  ///< the op that used it last
 };
 
-/// Picks what to give up. `touch` adds a storage or says that it was used or costs something else now, `erase` takes it away.
+namespace eviction_requirement {
 template <class Policy>
-concept EvictionPolicy = requires(Policy policy, const Policy constant, std::uint32_t storage, const EvictionCandidate candidate,
-                                  std::uint64_t clock, bool (*may_go)(std::uint32_t)) {
-  policy.touch(storage, candidate);
-  policy.erase(storage);
-  { constant.pick(clock, may_go) } -> std::convertible_to<std::optional<std::uint32_t>>;
+concept touch = requires(Policy& policy, std::uint32_t storage, const EvictionCandidate& candidate) { policy.touch(storage, candidate); };
+template <class Policy>
+concept erase = requires(Policy& policy, std::uint32_t storage) { policy.erase(storage); };
+template <class Policy>
+concept pick = requires(const Policy& policy, std::uint64_t clock, bool (*may_go)(std::uint32_t)) {
+  { policy.pick(clock, may_go) } -> std::convertible_to<std::optional<std::uint32_t>>;
+};
+}  // namespace eviction_requirement
+
+/// EvictionPolicy requires: (1) to be copyable: each step starts with a copy of the one that the budget was given; (2) touch(storage,
+/// candidate): the storage could be given up, or was used, or costs something else now; (3) erase(storage): it could not any more, also
+/// where it was never touched; (4) pick(clock, may_go) const -> std::optional<std::uint32_t>: one that was touched, was not erased since
+/// and may_go; none where there is none.
+template <class Policy>
+concept EvictionPolicy = std::copyable<Policy> && eviction_requirement::touch<Policy> && eviction_requirement::erase<Policy> &&
+                         eviction_requirement::pick<Policy>;
+
+/// True; where P is no EvictionPolicy, one line of the compiler's output says what it lacks.
+template <class P>
+[[nodiscard]] consteval bool is_eviction_policy() {
+  static_assert(std::copyable<P>, "P is no EvictionPolicy: it needs (1) to be copyable");
+  static_assert(eviction_requirement::touch<P>, "P is no EvictionPolicy: it needs (2) touch(std::uint32_t, const EvictionCandidate&)");
+  static_assert(eviction_requirement::erase<P>, "P is no EvictionPolicy: it needs (3) erase(std::uint32_t)");
+  static_assert(eviction_requirement::pick<P>,
+                "P is no EvictionPolicy: it needs (4) std::optional<std::uint32_t> pick(std::uint64_t, may_go) const");
+  return EvictionPolicy<P>;
+}
+
+/// A policy may also give things up that nobody asked for: after each online op it is asked about every storage that could go.
+template <class Policy>
+concept DropsUnasked = requires(Policy policy, std::uint32_t storage) {
+  { policy.drops_unasked(storage) } -> std::convertible_to<bool>;
 };
 
 /// Gives nothing up: what does not fit is an error.

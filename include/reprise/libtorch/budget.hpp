@@ -4,6 +4,7 @@
 //   Budget{4_GiB}                    all bytes that LibTorch's allocator holds in the process during the step, base included
 //   Budget::share(50)                50 % of what the step would take without a budget
 //   Budget::savable(50)              F + 50 % of (E − F): half of what can be saved at all (E: eager's peak, F: the floor)
+//   Budget::of_free_memory(80)       80 % of what the machine has free now, with what LibTorch holds already
 //   Budget::extra_time(10)           as small as at most 10 % extra time allows
 //
 // A step's budget in bytes is known once the step has been captured: resolve(what was measured).
@@ -13,6 +14,7 @@
 #include <string>
 
 #include <reprise/error.hpp>
+#include <reprise/free_memory.hpp>
 #include <reprise/units.hpp>
 
 namespace reprise {
@@ -27,6 +29,13 @@ struct Budget {
     if (limit <= Bytes{0}) throw Error(Errc::bad_argument, "budget: " + std::to_string(limit.count) + " bytes; must be greater than zero");
   }
   [[nodiscard]] static Budget share(double percent) { return Budget(Kind::share, percent); }
+  /// Resolved here and now. `held` is what LibTorch's allocator holds already: a budget bounds that as well.
+  [[nodiscard]] static Budget of_free_memory(double percent, Bytes held) {
+    const Budget share(Kind::share, percent);
+    const Bytes free = free_memory();
+    if (free <= Bytes{0}) throw Error(Errc::bad_argument, "budget: the system does not say how much memory is free; name bytes");
+    return Budget(held + share_of(share.percent, free));
+  }
   [[nodiscard]] static Budget savable(double percent) { return Budget(Kind::savable, percent); }
   [[nodiscard]] static Budget extra_time(double percent) { return Budget(Kind::extra_time, percent); }
   /// "4GiB" or "50%".

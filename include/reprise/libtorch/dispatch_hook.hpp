@@ -12,6 +12,8 @@
 // How: a boxed fallback on a dispatch key that LibTorch leaves free (Fake), registered once per process and switched on for one thread
 // at a time. Autograd and autocast lie above that key, so what is seen is what runs; what an op calls inside itself is not seen.
 
+#include <atomic>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -29,7 +31,10 @@ namespace reprise {
 class DispatchHook {
  public:
   DispatchHook() = default;
-  virtual ~DispatchHook() { switch_off(); }
+  virtual ~DispatchHook() {
+    switch_off();
+    on_other_threads_->store(nullptr);
+  }
   DispatchHook(const DispatchHook&) = delete;
   DispatchHook& operator=(const DispatchHook&) = delete;
 
@@ -42,24 +47,33 @@ class DispatchHook {
       throw Error(Errc::bad_argument,
                   "a step is already being recorded on this thread: a MemoryBudget's step, capture() or TrainStep cannot be used inside another one");
     register_fallback();
-    current() = this;
+    here().own = this;
+    on_other_threads_->store(this);
     key_.emplace(key);
   }
 
   /// On top of the hook that is on, if there is one: that one sees an op when this one hands it to below().
   void switch_on_above() {
     register_fallback();
-    below_ = std::exchange(current(), this);
+    below_ = current();
+    own_below_ = std::exchange(here().own, this);
     key_.emplace(key);
   }
 
   void switch_off() {
-    if (current() != this) return;
+    if (here().own != this) return;
+    on_other_threads_->store(nullptr);
     key_.reset();
-    current() = std::exchange(below_, nullptr);
+    below_ = nullptr;
+    here().own = std::exchange(own_below_, nullptr);
   }
 
-  [[nodiscard]] bool is_on() const { return current() == this; }
+  /// On this thread, perhaps below others.
+  [[nodiscard]] bool is_on() const {
+    for (const DispatchHook* hook = current(); hook != nullptr; hook = hook->below_)
+      if (hook == this) return true;
+    return false;
+  }
   [[nodiscard]] DispatchHook* below() const { return below_; }
 
   /// Runs the op as `hook` does; just runs it where there is none.
@@ -69,10 +83,30 @@ class DispatchHook {
   }
 
   /// The hook that is on; none where there is none.
-  REPRISE_ONE_PER_PROCESS static DispatchHook*& current() {
-    thread_local DispatchHook* active = nullptr;
-    return active;
+  [[nodiscard]] static DispatchHook* current() {
+    const ThisThread& thread = here();
+    if (thread.own != nullptr || !thread.joined) return thread.own;
+    return thread.joined->load();
   }
+
+  /// Lets the hook see the ops of another thread, from there, for as long as this is in scope or the hook is on.
+  class Joined {
+   public:
+    explicit Joined(const DispatchHook& hook) {
+      if (current() == &hook) return;
+      if (current() != nullptr) throw Error(Errc::bad_argument, "this thread is recorded by another step already");
+      here().joined = hook.on_other_threads_;
+      key_.emplace(key);
+    }
+    ~Joined() {
+      if (key_) here().joined.reset();
+    }
+    Joined(const Joined&) = delete;
+    Joined& operator=(const Joined&) = delete;
+
+   private:
+    std::optional<c10::impl::IncludeDispatchKeyGuard> key_;
+  };
 
   /// What a program that calls ops as they were seen excludes: everything from the key upwards.
   [[nodiscard]] static c10::DispatchKeySet above() {
@@ -81,6 +115,16 @@ class DispatchHook {
 
  private:
   static constexpr c10::DispatchKey key = c10::DispatchKey::Fake;
+
+  using Shared = std::atomic<DispatchHook*>;  // outlives the hook, so that a thread that has joined it never sees a dead one
+  struct ThisThread {
+    DispatchHook* own = nullptr;
+    std::shared_ptr<Shared> joined{};
+  };
+  REPRISE_ONE_PER_PROCESS static ThisThread& here() {
+    thread_local ThisThread thread;
+    return thread;
+  }
 
   static void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     const c10::impl::ExcludeDispatchKeyGuard once(key);
@@ -114,6 +158,8 @@ class DispatchHook {
 
   std::optional<c10::impl::IncludeDispatchKeyGuard> key_;
   DispatchHook* below_ = nullptr;
+  DispatchHook* own_below_ = nullptr;  // the same, unless that is a step of another thread that this one has joined
+  std::shared_ptr<Shared> on_other_threads_ = std::make_shared<Shared>(nullptr);
 };
 
 }  // namespace reprise

@@ -13,79 +13,65 @@
 //
 // The first step is recorded while an eviction policy keeps it inside the budget; then it is planned. Later steps that make the
 // same stream of ops follow the plan; one that leaves it goes on online, and its stream is planned for the next time.
+//
+// REPRISE=off in the environment makes step() do nothing, REPRISE_LOG=info tells what is done.
 
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <functional>
-#include <future>
-#include <iostream>
-#include <list>
+#include <limits>
 #include <memory>
 #include <optional>
-#include <sstream>
-#include <stop_token>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include <reprise/guide/advice.hpp>
 #include <reprise/libtorch/budget.hpp>
 #include <reprise/libtorch/guide.hpp>
+#include <reprise/libtorch/memory_budget_options.hpp>
 #include <reprise/libtorch/model_tensors.hpp>
-#include <reprise/plan/strategies.hpp>
+#include <reprise/libtorch/step_report.hpp>
+#include <reprise/libtorch/stream_cache.hpp>
 
 namespace reprise {
 
-/// What to do where one op alone needs more than the budget.
-enum class OverBudget : std::uint8_t {
-  error_at_first,  ///< an error in the first step, a notice in later ones
-  error,
-  go_on,
-};
-
-struct MemoryBudgetOptions {
-  std::string name = "step";
-  std::string strategy = "anneal";
-  PlanRequest planning{};          ///< effort, seed, seconds; its budget and order are set here
-  bool plan_in_background = true;  ///< steps go on online meanwhile; false: the step that ends waits for its plan
-  std::size_t max_plans = 8;       ///< streams that are kept, the least recently used is forgotten
-  OverBudget over_budget = OverBudget::error_at_first;
-  Bytes limit_until_known{};             ///< for a share: the limit of the first step; 0 for none
-  std::filesystem::path spill_folder{};  ///< for what can neither be kept nor made again
-  std::function<void(const std::string&)> on_notice{};
-};
-
-/// One step, measured.
-struct GuidedStepReport {
-  Bytes base{}, budget{}, peak{}, predicted_peak{}, eager_peak{}, floor{};
-  bool planned = false;  ///< a plan was carried out; predicted_peak is then known
-  bool over_budget = false;
-  std::int64_t recomputed = 0, brought_back = 0, evicted = 0;
-  Bytes moved{};
-  Microseconds extra_time{};
-  std::string left_because{};  ///< where a plan was left on the way
-  std::size_t left_at = 0;     ///< and at which node
-};
-
-struct GuidedCounters {
-  std::int64_t steps = 0, planned_steps = 0, online_steps = 0, plans = 0, recomputed = 0, brought_back = 0;
-  Bytes moved{};
-};
-
-template <EvictionPolicy Policy = CostSizeStaleness>
+template <class Policy = CostSizeStaleness>
 class BasicMemoryBudget {
+  static_assert(is_eviction_policy<Policy>());
+
  public:
   explicit BasicMemoryBudget(Budget budget, MemoryBudgetOptions options = {}, Policy policy = {})
-      : budget_(budget), options_(std::move(options)), policy_(std::move(policy)), file_(options_.spill_folder) {
-    if (budget_.kind == Budget::Kind::extra_time)
-      throw Error(Errc::bad_argument, "a budget by extra time is for TrainStep: name bytes, or a share");
+      : budget_(checked(budget)),
+        options_(std::move(options)),
+        policy_(std::move(policy)),
+        log_(options_.name, options_.log_level, options_.on_log),
+        file_(options_.spill_folder),
+        streams_(options_, counters_, log_) {
     const char* off = std::getenv("REPRISE");
     off_ = off != nullptr && std::string_view(off) == "off";
+    streams_.on_notice([this](const std::string& text) { notice(text); });
+    if (!memory_is_counted())
+      notice("another library has put its allocator in the place of Reprise's: results stay right, but no memory is counted");
   }
   explicit BasicMemoryBudget(Bytes bytes, MemoryBudgetOptions options = {}) : BasicMemoryBudget(Budget(bytes), std::move(options)) {}
-  ~BasicMemoryBudget() { cancel_.request_stop(); }
   BasicMemoryBudget(const BasicMemoryBudget&) = delete;
   BasicMemoryBudget& operator=(const BasicMemoryBudget&) = delete;
+
+  /// Joins another thread to the step, for as long as it is in scope there.
+  class Here {
+   public:
+    explicit Here(const DispatchHook* hook) {
+      if (hook != nullptr) joined_.emplace(*hook);
+    }
+
+   private:
+    std::optional<DispatchHook::Joined> joined_;
+  };
 
   /// One training step: from here to the end of the scope.
   class Step {
@@ -103,8 +89,8 @@ class BasicMemoryBudget {
       try {
         finish();
       } catch (const std::exception& error) {
-        budget_.notice(std::string("at the end of the step: ") + error.what());
         guide_.reset();
+        budget_.notice(std::string("at the end of the step: ") + error.what());
       }
     }
     Step(const Step&) = delete;
@@ -112,13 +98,14 @@ class BasicMemoryBudget {
 
     /// Ends the step now: every tensor that is alive is readable. May throw where that does not fit into the budget.
     void finish() {
-      if (!guide_) return;
-      budget_.end(guide_);
+      if (guide_) budget_.end(guide_);
     }
-    /// The host keeps a pointer to this tensor: it is never dropped or moved.
+    /// The host keeps a pointer to this tensor: it is brought back, and never dropped or moved from here on.
     void pin(const at::Tensor& tensor) {
       if (guide_) guide_->pin(tensor);
     }
+    /// On a thread of the user's own that runs a part of the step: `auto here = step.here();` there, before its first op.
+    [[nodiscard]] Here here() { return Here(guide_ ? &guide_->recorder() : nullptr); }
 
    private:
     BasicMemoryBudget& budget_;
@@ -126,6 +113,7 @@ class BasicMemoryBudget {
     int exceptions_;
   };
 
+  /// Throws Errc::bad_argument where a step is under way on this thread already.
   [[nodiscard]] Step step() { return Step(*this); }
 
   /// Names for what the model holds, in errors, reports and graphs.
@@ -135,52 +123,86 @@ class BasicMemoryBudget {
   }
 
   /// Another budget, from the next step on.
-  void set(Budget budget) { budget_ = budget; }
-  void set(Bytes bytes) { budget_ = Budget(bytes); }
+  void set(Budget budget) {
+    budget_ = checked(budget);
+    resolved_ = {};
+    resolve();
+  }
+  void set(Bytes bytes) { set(Budget(bytes)); }
+
+  /// Bytes that the allocator holds for something else (another model in the process): the budget does not bound them, and no number of
+  /// last() counts them.
+  void exclude(Bytes others) { excluded_ = others; }
 
   [[nodiscard]] const GuidedStepReport& last() const { return last_; }
   [[nodiscard]] const GuidedCounters& counters() const { return counters_; }
   /// Called after each step.
   void on_step(std::function<void(const GuidedStepReport&)> callback) { on_step_ = std::move(callback); }
 
-  /// Waits for a plan that is being made.
-  void wait() {
-    for (auto& stream : streams_) take_plan(*stream, true);
+  /// Waits for plans that are being made.
+  void wait() { streams_.wait(); }
+
+  /// What was done so far, in a few lines.
+  [[nodiscard]] std::string summary() const { return guided_summary(options_.name, counters_, last_); }
+
+  /// The smallest budget that a plan is found for, what it costs, and what the floor consists of. After one step at least; takes as
+  /// long as planning a few times does.
+  [[nodiscard]] Advice advise() const {
+    const PlannedStream& stream = last_stream();
+    PlanRequest request = options_.planning;
+    request.keep_order = true;
+    return reprise::advise(*stream.graph, request, options_.strategy, last_.base - StreamCache::start_bytes(*stream.graph));
   }
 
-  [[nodiscard]] std::string summary() const {
-    std::ostringstream out;
-    out << options_.name << ": " << counters_.steps << " steps, " << counters_.planned_steps << " planned, " << counters_.online_steps
-        << " online\n"
-        << "  budget      " << format_bytes(last_.budget) << '\n'
-        << "  peak        " << format_bytes(last_.peak);
-    if (last_.planned) out << " (predicted " << format_bytes(last_.predicted_peak) << ")";
-    out << ", without a budget " << format_bytes(last_.eager_peak) << ", at least " << format_bytes(last_.floor) << '\n'
-        << "  ran again   " << last_.recomputed << " ops in the last step, " << last_.extra_time.count / 1000 << " ms\n"
-        << "  moved out   " << format_bytes(counters_.moved) << " in all\n";
-    return out.str();
+  /// The graph of the stream that was seen last, as it is planned.
+  [[nodiscard]] const StepGraph& graph() const { return *last_stream().graph; }
+
+  /// A page about the stream that was seen last: its profile, memory before and after, what is computed again, extra time against
+  /// budget. Plans `points` budgets for the last of these; 0 leaves it out.
+  void report(const std::filesystem::path& file, std::size_t points = 6) const {
+    const PlannedStream& stream = last_stream();
+    PlanRequest request = options_.planning;
+    request.keep_order = true;
+    request.effort = std::min(request.effort, 0.3);
+    const std::vector<Plan> curve = points > 0 ? frontier(*stream.graph, request, points) : std::vector<Plan>{};
+    Plan plan;
+    plan.schedule = stream.plan ? stream.plan->schedule() : own_order(*stream.graph);
+    if (last_.budget > Bytes{0}) plan.budget = last_.budget - (last_.base - StreamCache::start_bytes(*stream.graph));
+    std::ofstream out(file);
+    if (!out) throw Error(Errc::io, "'" + file.string() + "' cannot be written");
+    write_step_report(out, *stream.graph, plan, curve, summary());
   }
 
  private:
   friend class Step;
+  using Clock = std::chrono::steady_clock;
 
-  struct Known {
-    std::shared_ptr<const PlannedStream> stream{};  // its plan is for `room`
-    Bytes above{};                                  // the plan's peak above what the step starts from
-    Bytes room{};
-    std::future<Schedule> planning{};
-    Bytes planning_room{};
-    bool unplannable = false;
-  };
+  static Budget checked(Budget budget) {
+    if (budget.kind == Budget::Kind::extra_time)
+      throw Error(Errc::bad_argument, "a budget by extra time is for TrainStep: name bytes, or a share");
+    if (!budget.given()) throw Error(Errc::bad_argument, "a MemoryBudget needs a budget: bytes, or a share");
+    return budget;
+  }
+
+  [[nodiscard]] const PlannedStream& last_stream() const {
+    if (streams_.last() == nullptr)
+      throw Error(Errc::bad_argument, "no step has been looked at: run one first (a loop whose ops never come again is not planned)");
+    return *streams_.last();
+  }
 
   void begin(std::optional<Guide<Policy>>& guide) {
+    if (memory_gate() != nullptr && DispatchHook::current() == nullptr)
+      throw Error(Errc::bad_argument, "a memory limit is in force on this thread: a MemoryBudget's step cannot be used inside of it");
+    const bool first = counters_.steps == 0;
+    const bool error = options_.over_budget == OverBudget::error || (options_.over_budget == OverBudget::error_at_first && first);
+    guide.emplace(
+        limit_here(), error, file_, policy_, [this](const Recording& so_far, const Call& next, Bytes base) { return choose(so_far, next, base); },
+        [this] { return streams_.last() != nullptr ? advise().text() : std::string{}; });
     ++counters_.steps;
     last_ = {};
-    const bool first = counters_.steps == 1;
-    const bool error = options_.over_budget == OverBudget::error || (options_.over_budget == OverBudget::error_at_first && first);
+    following_.reset();
     cpu_memory().reset_peak();
-    using Over = typename Guide<Policy>::OverBudget;
-    guide.emplace(limit_now(), error ? Over::error : Over::go_on, file_, policy_, [this](Bytes base) { return choose(base); });
+    start_ = Clock::now();
     if (list_tensors_) know(guide->recorder());
   }
 
@@ -193,149 +215,101 @@ class BasicMemoryBudget {
   }
 
   // A share is known once a step has been seen.
-  [[nodiscard]] Bytes limit_now() {
+  [[nodiscard]] Bytes limit_now() const {
     if (budget_.kind == Budget::Kind::bytes) return budget_.bytes;
-    return resolved_ > Bytes{0} ? resolved_ : options_.limit_until_known;
+    if (resolved_ > Bytes{0}) return resolved_;
+    if (options_.limit_until_known > Bytes{0}) return options_.limit_until_known;
+    const Bytes free = free_memory();
+    return free > Bytes{0} ? cpu_memory().live() - excluded_ + share_of(80, free) : Bytes{0};
   }
 
-  static Bytes above_base(const PlannedStream& stream) { return stream.recording.peak - stream.recording.base; }
-  static Bytes start_bytes(const StepGraph& graph) {
-    Bytes sum = graph.persistent_bytes();
-    for (std::size_t i = 0; i < graph.value_count(); ++i)
-      if (graph.value(ValueId{i}).initial) sum += graph.value(ValueId{i}).bytes;
-    return sum;
-  }
-
-  // The plan to follow, where one fits into what the budget leaves above the base.
-  std::shared_ptr<const PlannedStream> choose(Bytes base) {
-    last_.base = base;
-    if (streams_.empty()) return nullptr;
-    Known& known = *streams_.front();
+  // The same, as the allocator counts.
+  [[nodiscard]] Bytes limit_here() const {
     const Bytes limit = limit_now();
-    const Bytes room = limit > Bytes{0} ? limit - base : Bytes{std::numeric_limits<std::int64_t>::max() / 2};
-    take_plan(known, false);
-    if (!known.stream->plan || known.above > room) {
-      if (known.unplannable && room <= known.room) return nullptr;
-      plan(known, room);
-      take_plan(known, !options_.plan_in_background);
-    }
-    if (!known.stream->plan || known.above > room) return nullptr;
-    last_.predicted_peak = base + known.above;
-    return known.stream;
+    return limit > Bytes{0} ? limit + excluded_ : limit;
   }
 
-  // Starts planning for so much room above the base.
-  void plan(Known& known, Bytes room) {
-    if (known.planning.valid()) return;
-    ++counters_.plans;
-    PlanRequest request = options_.planning;
-    request.keep_order = true;
-    request.cancel = cancel_.get_token();
-    const Bytes start = start_bytes(known.stream->graph);
-    request.budget =
-        room.count > std::numeric_limits<std::int64_t>::max() / 4 ? Bytes{std::numeric_limits<std::int64_t>::max() / 2} : start + room;
-    known.planning_room = room;
-    known.unplannable = false;
-    if (request.budget <= Bytes{0}) {
-      known.unplannable = true;
-      known.room = room;
-      return;
-    }
-    const auto make = [stream = known.stream, strategy = options_.strategy, request] {
-      const Plan found = plan_with(strategy, stream->graph, request);
-      return found.within_budget() ? found.schedule : Schedule{};
-    };
-    known.planning = std::async(options_.plan_in_background ? std::launch::async : std::launch::deferred, make);
+  [[nodiscard]] static Bytes room_above(Bytes base, Bytes limit) {
+    return limit > Bytes{0} ? limit - base : Bytes{std::numeric_limits<std::int64_t>::max() / 2};
   }
 
-  void take_plan(Known& known, bool wait) {
-    if (!known.planning.valid()) return;
-    if (!wait && options_.plan_in_background && known.planning.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
-    Schedule schedule = known.planning.get();
-    known.room = known.planning_room;
-    known.unplannable = schedule.empty();
-    if (known.unplannable) {
-      notice("no plan was found for " + format_bytes(known.room) + " above the base: steps stay online");
-      return;
-    }
-    auto planned = std::make_shared<PlannedStream>(*known.stream);
-    planned->plan.emplace(planned->graph, std::move(schedule));
-    known.above = planned->plan->peak() - start_bytes(planned->graph);
-    notice("planned: " + std::to_string(planned->plan->recomputed()) + " ops again, " + format_bytes(known.above) + " above the base");
-    known.stream = std::move(planned);
+  std::shared_ptr<const PlannedStream> choose(const Recording& so_far, const Call& next, Bytes base) {
+    if (options_.max_plans == 0) return nullptr;
+    const StreamCache::Found found = streams_.find(so_far, next, room_above(base, limit_here()));
+    last_.predicted_peak = found.stream ? base - excluded_ + found.above : Bytes{};
+    following_ = found.stream;
+    return found.stream;
   }
 
   void end(std::optional<Guide<Policy>>& guide) {
     Recording recording = guide->finish();
-    const GuideCounters& counters = guide->counters();
-    last_.base = recording.base;
-    last_.peak = cpu_memory().peak();
+    const GuideCounters counters = guide->counters();
+    last_.base = recording.base - excluded_;
+    last_.peak = cpu_memory().peak() - excluded_;
     last_.budget = limit_now();
-    last_.planned = counters.followed || counters.carried_out;
+    last_.planned = counters.followed || (counters.carried_out && following_);
+    if (!counters.predicted && counters.followed) last_.predicted_peak = {};
     last_.over_budget = guide->went_over();
     last_.recomputed = counters.recomputed;
     last_.brought_back = counters.brought_back;
     last_.evicted = counters.evicted;
     last_.moved = guide->transfers().bytes_out;
     last_.extra_time = counters.extra_time;
-    last_.eager_peak = recording.peak;
-    if (!counters.followed) {
-      last_.left_because = counters.left_because;
-      last_.left_at = counters.left_at;
-    }
+    last_.eager_peak = recording.peak - excluded_;
+    last_.time = {std::chrono::duration<double, std::micro>(Clock::now() - start_).count()};
+    guide.reset();
+    if (!counters.followed) tell_of_leaving(counters);
+    if (last_.over_budget)
+      notice("a step took " + format_bytes(last_.peak) + ": what it cannot do without is more than the budget of " + format_bytes(last_.budget));
     (last_.planned ? counters_.planned_steps : counters_.online_steps) += 1;
     counters_.recomputed += counters.recomputed;
     counters_.brought_back += counters.brought_back;
     counters_.moved += last_.moved;
-    const bool followed = counters.followed;
-    guide.reset();
-    if (!followed) learn(std::move(recording));
-    if (!streams_.empty())
-      last_.floor = last_.base + (floor_bytes(streams_.front()->stream->graph) - start_bytes(streams_.front()->stream->graph));
-    if (budget_.kind != Budget::Kind::bytes) {
-      resolved_ = budget_.resolve(last_.eager_peak, last_.floor);
-      if (!followed && !streams_.empty() && !streams_.front()->stream->plan) plan(*streams_.front(), resolved_ - last_.base);
-      if (!streams_.empty()) take_plan(*streams_.front(), !options_.plan_in_background);
-    }
+    learn(std::move(recording), counters.followed);
     if (on_step_) on_step_(last_);
   }
 
-  // A stream that no plan was followed to the end for.
-  void learn(Recording recording) {
-    for (auto it = streams_.begin(); it != streams_.end(); ++it) {
-      if (!same_stream((*it)->stream->recording, recording)) continue;
-      streams_.splice(streams_.begin(), streams_, it);  // seen before; choose() plans it again where it has to
-      return;
-    }
-    auto stream = std::make_shared<PlannedStream>();
-    stream->graph = graph_of(recording, options_.name);
-    stream->recording = std::move(recording);
-    auto known = std::make_unique<Known>();
-    known->stream = std::move(stream);
-    streams_.push_front(std::move(known));
-    if (streams_.size() > options_.max_plans) streams_.pop_back();
-    if (budget_.kind != Budget::Kind::bytes) return;
-    plan(*streams_.front(), budget_.bytes - last_.base);
-    take_plan(*streams_.front(), !options_.plan_in_background);
+  void tell_of_leaving(const GuideCounters& counters) {
+    last_.left_because = counters.left_because;
+    last_.left_at = counters.left_at;
+    if (!counters.left_because.empty())
+      log_.info("the plan was left at node " + std::to_string(counters.left_at) + ": " + counters.left_because);
   }
 
-  void notice(const std::string& text) {
+  void learn(Recording recording, bool followed) {
+    const bool known_bytes = budget_.kind == Budget::Kind::bytes || resolved_ > Bytes{0};
+    if (followed) streams_.seen(*following_);
+    else streams_.learn(std::move(recording), known_bytes ? std::optional(room_above(last_.base, last_.budget)) : std::nullopt);
+    if (const auto floor = streams_.floor_above_base()) last_.floor = last_.base + *floor;
+    resolve();
+  }
+
+  // Of a share: in bytes, by what the last step would have taken.
+  void resolve() {
+    if (budget_.kind == Budget::Kind::bytes || counters_.steps == 0 || last_.floor <= Bytes{0}) return;
+    resolved_ = budget_.resolve(last_.eager_peak, last_.floor);
+    streams_.plan_last(room_above(last_.base, resolved_));
+  }
+
+  void notice(const std::string& text) const {
     if (options_.on_notice) options_.on_notice(text);
-    else if (std::getenv("REPRISE_LOG") != nullptr) std::cerr << "reprise: " << options_.name << ": " << text << '\n';
+    log_.notice(text);
   }
 
   Budget budget_;
   MemoryBudgetOptions options_;
   Policy policy_;
+  Log log_;
   SpillFile file_;
   bool off_ = false;
-  Bytes resolved_{};
-  std::list<std::unique_ptr<Known>> streams_;  // most recently seen first
+  Bytes resolved_{}, excluded_{};
+  GuidedCounters counters_;
+  StreamCache streams_;
+  std::shared_ptr<const PlannedStream> following_;
   std::function<ModelTensors()> list_tensors_;
   std::function<void(const GuidedStepReport&)> on_step_;
   GuidedStepReport last_;
-  GuidedCounters counters_;
-  std::stop_source cancel_;
+  Clock::time_point start_;
 };
 
 using MemoryBudget = BasicMemoryBudget<CostSizeStaleness>;

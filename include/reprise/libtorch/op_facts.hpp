@@ -33,6 +33,7 @@ struct OpFacts {
   bool about_shapes_only = false;       ///< returns no tensor, and what it returns depends on shapes alone
   bool hands_lengths_to_host = false;   ///< goes with a composite op that reads lengths behind the dispatcher
   bool views_only = false;              ///< reads no data: what it returns lies in what it was given
+  bool builtin = true;                  ///< one of LibTorch's own
   bool repeatable = true;               ///< running it again has no effect beyond its results
 
   [[nodiscard]] bool moves_statistics() const { return !statistics.empty(); }
@@ -72,7 +73,7 @@ inline OpFacts look_up_facts(const c10::OperatorHandle& op) {
   const bool tensors_only = std::ranges::all_of(schema.returns(), [](const c10::Argument& result) {
     return result.type()->isSubtypeOf(*c10::TensorType::get()) || result.type()->kind() == c10::TypeKind::ListType;
   });
-  const bool builtin = facts.name.starts_with("aten::");
+  const bool builtin = facts.builtin = facts.name.starts_with("aten::");
   // LibTorch tags its own ops; what another library's op returns to the host may depend on anything.
   facts.reads_to_host = !tensors_only && (op.hasTag(at::Tag::data_dependent_output) || !builtin);
   facts.about_shapes_only = builtin && !tensors_only && !facts.reads_to_host;

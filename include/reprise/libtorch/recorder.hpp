@@ -18,7 +18,7 @@
 
 #include <chrono>
 #include <cstring>
-#include <map>
+#include <mutex>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -26,6 +26,7 @@
 #include <vector>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>
@@ -49,6 +50,10 @@ struct RecorderHooks {
   virtual void ready(const Call& /*call*/, std::span<const StorageIndex> /*writes*/) {}
   /// The op has run and has become `node`.
   virtual void after(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> /*results*/, NodeId /*node*/) {}
+  /// The op threw; it may have written to these.
+  virtual void failed(const Call& /*call*/, std::span<const StorageIndex> /*writes*/) {}
+  /// Asked about the op's allocations on a thread that has joined the step.
+  virtual MemoryGate* gate() { return nullptr; }
   /// The host asks for a pointer to write through. True where that is dealt with: the recording then remains of use.
   virtual bool host_access(StorageIndex /*storage*/) { return false; }
 };
@@ -84,6 +89,24 @@ class Recorder final : public DispatchHook {
   /// Everything from here on belongs to this phase; what autograd runs belongs to backward in any case.
   void enter(Phase phase) { phase_ = phase; }
 
+  /// Held while an op is recorded: whoever looks at the step from outside of an op takes it first.
+  [[nodiscard]] std::recursive_mutex& guard() { return guard_; }
+  /// What other threads write, which have not joined the step, counts as written by the host.
+  void heed_other_threads() {
+    const std::lock_guard lock(heeding().guard);
+    heeding().recorders.push_back(this);
+  }
+  /// Sees nothing more.
+  void stop() {
+    {
+      const std::lock_guard lock(heeding().guard);
+      std::erase(heeding().recorders, this);
+    }
+    if (!is_on()) return;
+    switch_off();
+    for (StorageIndex s = 0; s < table_.size(); ++s) table_.unwatch(s);
+  }
+
   [[nodiscard]] StorageTable& storages() { return table_; }
   [[nodiscard]] std::size_t calls_seen() const { return recording_.calls.size(); }
   [[nodiscard]] const Recording& recording() const { return recording_; }
@@ -94,6 +117,7 @@ class Recorder final : public DispatchHook {
   void forbid_again(NodeId node) { recording_.calls[node.index].repeatable = false; }
   /// Asks again to be told when the host takes a pointer.
   void watch(StorageIndex s) { table_.watch(s, &on_host_access); }
+  void unwatch(StorageIndex s) { table_.unwatch(s); }
   [[nodiscard]] std::uint64_t start_serial() const { return start_serial_; }
 
   /// The value that brought the contents that a storage has now: what owns it, or what was last written into it.
@@ -181,16 +205,39 @@ class Recorder final : public DispatchHook {
     Bytes bytes_before;
   };
 
-  void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack& stack) override { record(op, below, stack); }
-
-  static void on_host_access(c10::StorageImpl* storage) {
-    if (auto* recorder = dynamic_cast<Recorder*>(current())) recorder->note_host_access(storage);
+  void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack& stack) override {
+    const std::lock_guard lock(guard_);
+    MemoryGate*& gate = memory_gate();
+    if (hooks_ == nullptr || gate != nullptr) return record(op, below, stack);
+    gate = hooks_->gate();
+    const struct Asked {
+      MemoryGate*& gate;
+      ~Asked() { gate = nullptr; }
+    } asked{gate};
+    record(op, below, stack);
   }
 
-  void stop() {
-    if (!is_on()) return;
-    switch_off();
-    for (StorageIndex s = 0; s < table_.size(); ++s) table_.unwatch(s);
+  /// Recorders that want to know what threads do that have not joined their step.
+  struct Heeding {
+    std::mutex guard{};
+    std::vector<Recorder*> recorders{};
+  };
+  REPRISE_ONE_PER_PROCESS static Heeding& heeding() {
+    static auto& all = *new Heeding;
+    return all;
+  }
+
+  static void on_host_access(c10::StorageImpl* storage) {
+    if (auto* recorder = dynamic_cast<Recorder*>(current())) {
+      const std::lock_guard lock(recorder->guard_);
+      return recorder->note_host_access(storage);
+    }
+    if (at::in_parallel_region()) return;  // a kernel's own thread
+    const std::lock_guard lock(heeding().guard);
+    for (Recorder* recorder : heeding().recorders) {
+      const std::lock_guard step(recorder->guard_);
+      recorder->note_host_access(storage);
+    }
   }
 
   // ── one op ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -213,11 +260,9 @@ class Recorder final : public DispatchHook {
       refuse(call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
              ") goes with lengths that LibTorch reads behind the dispatcher");
     const std::vector<PendingWrite> writes = writes_of(call);
-    if (hooks_ != nullptr) {
-      std::vector<StorageIndex> written;
-      for (const PendingWrite& write : writes) written.push_back(write.storage);
-      hooks_->ready(call, written);
-    }
+    written_.clear();
+    for (const PendingWrite& write : writes) written_.push_back(write.storage);
+    if (hooks_ != nullptr) hooks_->ready(call, written_);
     for (const ArgumentSlot& slot : call.reads) unwatch(slot.value);
 
     cpu_memory().open_window();
@@ -228,6 +273,8 @@ class Recorder final : public DispatchHook {
       op.redispatchBoxed(keys, &stack);
     } catch (...) {
       refuse(call.facts->name + " threw inside the step");
+      if (hooks_ != nullptr) hooks_->failed(call, written_);
+      watch_again(call);
       throw;
     }
     call.time = {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count()};
@@ -297,7 +344,9 @@ class Recorder final : public DispatchHook {
 
   void add_read(Call& call, std::uint32_t arg, std::int32_t element, const at::Tensor& tensor) {
     call.reads.push_back({arg, element, read(tensor, call.facts->name)});
-    if (!call.reads.back().value.valid()) call.repeatable = false;
+    if (call.reads.back().value.valid()) return;
+    call.repeatable = false;
+    call.opaque = true;
   }
 
   static bool holds_tensors(const c10::IValue& list) {
@@ -530,6 +579,7 @@ class Recorder final : public DispatchHook {
   Bytes note_result(Call& call, NodeId node, std::uint32_t index, std::int32_t element, const at::Tensor& tensor) {
     if (!tensor.defined()) return {};
     if (!is_plain(tensor)) {
+      call.opaque = true;
       refuse_call(call, call.facts->name + " (node " + std::to_string(node.index) + ") makes a tensor that is not plain strided memory (" +
                             c10::str(tensor.layout()) + ")");
       return {};
@@ -695,6 +745,7 @@ class Recorder final : public DispatchHook {
   }
 
   RecorderHooks* hooks_;
+  std::recursive_mutex guard_;
   std::uint64_t start_serial_;
   Bytes base_;
   Recording recording_;
@@ -707,7 +758,8 @@ class Recorder final : public DispatchHook {
   GeneratorState generator_after_ = GeneratorState::now();  // where the last random op left it
   std::uint64_t sequence_ = 0;
   std::size_t captured_ = 0;
-  std::vector<ValueId> released_;  // since the last op
+  std::vector<ValueId> released_;      // since the last op
+  std::vector<StorageIndex> written_;  // by the running op
   std::size_t released_count_ = 0;
   bool share_numbers_ = true;
   Phase phase_ = Phase::forward;

@@ -101,6 +101,7 @@ struct Call {
   Phase phase = Phase::forward;
   NodeId forward{};
   bool repeatable = true;
+  bool opaque = false;    ///< a tensor that it takes or makes is not plain memory: what lies inside of it cannot be seen
   bool grad_mode = true;  ///< what it was: some kernels keep more for backward while it is on
   Microseconds time{};
   Bytes workspace{};

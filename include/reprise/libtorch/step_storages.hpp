@@ -3,13 +3,16 @@
 //
 //   resident ──drop──▶ dropped ──put_back──▶ resident          the bytes are freed under whoever holds the tensor
 //      │  └──move_out──▶ moved_out ──bring_in──▶ resident      the bytes lie in a file meanwhile
-//      └── the last tensor dies ──▶ gone, or held: the bytes are still wanted, and are kept here
+//      └── the last tensor dies ──▶ gone; or the bytes are still wanted: held here, or held_out in the file
 //
 // Tensors and storages are held weakly: a strong pointer would change what autograd does. The death of a resident storage is told
-// by the allocator (BlockKeeper), that of an emptied one by a tombstone that lies in the place of its bytes.
+// by the allocator (BlockKeeper), that of an emptied one by a tombstone that lies in the place of its bytes. One that another thread
+// tells of while an op runs is dealt with at the next catch_up().
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,13 +31,14 @@ enum class Where : std::uint8_t {
   held,       ///< the user's tensors are gone, the bytes are kept
   dropped,    ///< the user's tensors are there, the bytes are not
   moved_out,  ///< in a file
+  held_out,   ///< in a file, and the user's tensors are gone
   gone,       ///< neither
 };
 
 /// Told of deaths.
 struct StorageOwner {
   virtual ~StorageOwner() = default;
-  /// The last tensor over it has died; true where its bytes are still wanted (only asked while they are resident).
+  /// The last tensor over it has died; true where its bytes are still wanted.
   virtual bool died(StorageIndex s) = 0;
 };
 
@@ -47,6 +51,7 @@ class StepStorages final : public BlockKeeper {
 
   /// Takes over what the recorder has come to know since the last time.
   void catch_up() {
+    if (has_late_deaths_.load(std::memory_order_acquire)) settle_late_deaths();
     for (auto s = static_cast<StorageIndex>(spots_.size()); s < table().size(); ++s) {
       spots_.emplace_back();
       look_at(s);
@@ -67,7 +72,6 @@ class StepStorages final : public BlockKeeper {
   [[nodiscard]] Where where(StorageIndex s) const { return spots_[s].where; }
   [[nodiscard]] Bytes bytes(StorageIndex s) const { return spots_[s].bytes; }
   [[nodiscard]] const TransferStats& transfers() const { return transfers_; }
-  [[nodiscard]] std::size_t dropped_count() const { return dropped_; }
 
   /// The storage to make tensors over; null where the bytes are not in memory.
   [[nodiscard]] c10::Storage memory_of(StorageIndex s) const {
@@ -77,29 +81,28 @@ class StepStorages final : public BlockKeeper {
   }
 
   /// Frees the bytes: of a resident storage under its tensors, of a held one for good.
-  void drop(StorageIndex s) {
+  void drop(StorageIndex s, const std::string& name) {
     if (spots_[s].where == Where::held) return release_held(s);
     const auto storage = table().lock(s);
     c10::DataPtr bytes = bury(s, Where::dropped);
-    guard_storage(*storage, "this tensor was dropped to stay inside Reprise's budget; use it in an op, or say step.pin(tensor) before");
-    ++dropped_;
+    guard_storage(*storage, name + " was dropped to stay inside Reprise's budget" + what_to_do);
     CountingAllocator::set_keeper(bytes, nullptr);
   }
 
   void put_back(StorageIndex s, c10::DataPtr&& data) {
     const auto storage = table().lock(s);
-    if (spots_[s].where == Where::dropped) --dropped_;
+    if (!storage) return;  // has just died on another thread
     cpu_memory().move_out(-spots_[s].bytes.count);
     CountingAllocator::set_keeper(data, this, s);
     unearth(s, *storage, std::move(data));
   }
 
-  void move_out(StorageIndex s) {
+  void move_out(StorageIndex s, const std::string& name) {
     const auto storage = table().lock(s);
     const auto start = std::chrono::steady_clock::now();
     spots_[s].place = file_.write(storage->_mutable_data_ptr_no_checks().get(), static_cast<std::size_t>(spots_[s].bytes.count));
     c10::DataPtr bytes = bury(s, Where::moved_out);
-    guard_storage(*storage, "this tensor is moved out to stay inside Reprise's budget; use it in an op, or say step.pin(tensor) before");
+    guard_storage(*storage, name + " is moved out to stay inside Reprise's budget" + what_to_do);
     CountingAllocator::set_keeper(bytes, nullptr);
     ++transfers_.moved_out;
     transfers_.bytes_out += spots_[s].bytes;
@@ -108,19 +111,26 @@ class StepStorages final : public BlockKeeper {
 
   void bring_in(StorageIndex s) {
     const auto storage = table().lock(s);
+    if (!storage && spots_[s].where != Where::held_out) return;
+    const bool held = spots_[s].where == Where::held_out;
     cpu_memory().move_out(-spots_[s].bytes.count);
     c10::DataPtr data;
     try {
       data = counting_allocator().allocate(static_cast<std::size_t>(spots_[s].bytes.count));
-    } catch (...) {
+    } catch (...) {  // what it needs is not there: it stays where it is
       cpu_memory().move_out(spots_[s].bytes.count);
       throw;
     }
     const auto start = std::chrono::steady_clock::now();
     file_.read(spots_[s].place, data.get());
     file_.release(spots_[s].place);
-    CountingAllocator::set_keeper(data, this, s);
-    unearth(s, *storage, std::move(data));
+    if (held) {
+      hold(s, data.release_context());
+      cpu_memory().move_out(spots_[s].bytes.count);  // taken off twice: before the allocation, and as held
+    } else {
+      CountingAllocator::set_keeper(data, this, s);
+      unearth(s, *storage, std::move(data));
+    }
     ++transfers_.brought_back;
     transfers_.bytes_in += spots_[s].bytes;
     transfers_.time_in += since(start);
@@ -146,8 +156,10 @@ class StepStorages final : public BlockKeeper {
   /// Nobody is asked or told any more. What is dropped or moved out stays so.
   void let_go() {
     const std::lock_guard lock(CountingAllocator::keepers());
+    settle_late_deaths();
     for (StorageIndex s = 0; s < spots_.size(); ++s) {
       release_held(s);
+      if (spots_[s].where == Where::held_out) file_.release(spots_[s].place);
       if (spots_[s].where == Where::resident) {
         const auto storage = table().lock(s);
         if (storage && CountingAllocator::owns(storage->_mutable_data_ptr_no_checks()))
@@ -159,15 +171,18 @@ class StepStorages final : public BlockKeeper {
   }
 
   bool keep(void* data, std::uint32_t tag) override {
+    const std::unique_lock step(recorder_.guard(), std::try_to_lock);
+    if (!step.owns_lock()) {  // an op runs on another thread: it must not notice
+      late_deaths_.push_back({tag, data});
+      has_late_deaths_.store(true, std::memory_order_release);
+      return true;
+    }
     if (table().alive(tag)) return false;  // only its memory was exchanged: resized
-    Spot& spot = spots_[tag];
-    const bool wanted = owner_.died(tag);
-    spot.where = Where::gone;
-    if (!wanted) return false;
-    spot.kept = c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), spot.bytes.count,
-                                                                   CountingAllocator::take_over(data), &counting_allocator(), false));
-    spot.where = Where::held;
-    cpu_memory().move_out(-spot.bytes.count);
+    if (!owner_.died(tag)) {
+      spots_[tag].where = Where::gone;
+      return false;
+    }
+    hold(tag, data);
     return true;
   }
 
@@ -181,7 +196,7 @@ class StepStorages final : public BlockKeeper {
       const auto* stone = static_cast<Tombstone*>(self);
       {
         const std::lock_guard lock(CountingAllocator::keepers());
-        if (stone->storages != nullptr) stone->storages->died_empty(stone->storage);
+        if (stone->storages != nullptr) stone->storages->died_out_there(stone->storage);
       }
       delete stone;
     }
@@ -217,20 +232,62 @@ class StepStorages final : public BlockKeeper {
     spots_[s].where = Where::resident;
   }
 
-  void died_empty(StorageIndex s) {
-    if (spots_[s].where == Where::moved_out) file_.release(spots_[s].place);
-    if (spots_[s].where == Where::dropped) --dropped_;
-    cpu_memory().move_out(-spots_[s].bytes.count);
-    spots_[s].where = Where::gone;
+  void died_out_there(StorageIndex s) {
+    const std::unique_lock step(recorder_.guard(), std::try_to_lock);
+    if (step.owns_lock()) return died_empty(s);
+    late_deaths_.push_back({s, nullptr});
+    has_late_deaths_.store(true, std::memory_order_release);
     spots_[s].stone = nullptr;
-    static_cast<void>(owner_.died(s));
   }
+
+  void settle_late_deaths() {
+    const std::lock_guard lock(CountingAllocator::keepers());
+    has_late_deaths_.store(false, std::memory_order_relaxed);
+    for (const LateDeath& death : std::exchange(late_deaths_, {})) {
+      const StorageIndex s = death.storage;
+      if (death.data == nullptr) {
+        died_empty(s);
+      } else if (!table().alive(s) && owner_.died(s)) {
+        hold(s, death.data);
+      } else {
+        if (!table().alive(s)) spots_[s].where = Where::gone;
+        CountingAllocator::take_over(death.data).clear();
+      }
+    }
+  }
+
+  // The block belongs to nobody else any more.
+  void hold(StorageIndex s, void* data) {
+    Spot& spot = spots_[s];
+    spot.kept = c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), spot.bytes.count,
+                                                                   CountingAllocator::take_over(data), &counting_allocator(), false));
+    spot.where = Where::held;
+    cpu_memory().move_out(-spot.bytes.count);
+  }
+
+  void died_empty(StorageIndex s) {
+    const bool in_file = spots_[s].where == Where::moved_out;
+    cpu_memory().move_out(-spots_[s].bytes.count);
+    spots_[s].stone = nullptr;
+    const bool wanted = owner_.died(s);
+    spots_[s].where = in_file && wanted ? Where::held_out : Where::gone;
+    if (in_file && !wanted) file_.release(spots_[s].place);
+  }
+
+  static constexpr const char* what_to_do =
+      ": use it in an op, say step.pin(tensor) before taking a pointer, and on a thread of its own `auto here = step.here();` first";
+
+  struct LateDeath {
+    StorageIndex storage = 0;
+    void* data = nullptr;  // none where it was empty
+  };
 
   Recorder& recorder_;
   StorageOwner& owner_;
   SpillFile& file_;
   std::vector<Spot> spots_;  // by StorageIndex
-  std::size_t dropped_ = 0;
+  std::vector<LateDeath> late_deaths_;  // told of by other threads
+  std::atomic<bool> has_late_deaths_{false};
   TransferStats transfers_;
 };
 

@@ -1,0 +1,337 @@
+// A training loop inside a MemoryBudget beside the same loop without one, in one run: time, memory, what the recorder costs an op, and
+// what a choice of the eviction policy costs however long the step is.
+//
+//   guided [--quick] [--only NAME] [--pairs N] [--threads N] [--json FILE]
+//
+// For each model and budget two copies take turns, step by step, on the same batch; the median of the ratios of their times is the
+// result. Budgets are F + q (E - F): E is eager's peak, F what no schedule can go below; "above the peak" is a budget that is never
+// reached. At the end both copies must be equal, bit for bit. The cases `depth` (a ResNet that leaves blocks out by host randomness) and
+// `experts` (rows go to experts by data) run online throughout.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+#include <reprise/error.hpp>
+#include <reprise/units.hpp>
+
+#include "support/cli.hpp"
+#include "support/output.hpp"
+#include "support/statistics.hpp"
+#include "support/trainer.hpp"
+
+namespace {
+
+using examples::Mode;
+using examples::quantile;
+using examples::Trainer;
+using examples::TrainerOptions;
+using torch::Tensor;
+
+// ── two models that no plan can be made for ─────────────────────────────────────────────────────────────────────────────────
+
+struct Residual : torch::nn::Module {
+  explicit Residual(int channels)
+      : a(torch::nn::Conv2dOptions(channels, channels, 3).padding(1).bias(false)), b(a->options), m(channels), n(channels) {
+    register_module("a", a);
+    register_module("b", b);
+    register_module("m", m);
+    register_module("n", n);
+  }
+  Tensor forward(const Tensor& x) { return torch::relu(x + n(b(torch::relu(m(a(x)))))); }
+  torch::nn::Conv2d a, b;
+  torch::nn::BatchNorm2d m, n;
+};
+
+/// Sixteen residual blocks; each is left out one time in five, by a coin that the host throws.
+struct StochasticDepth : torch::nn::Module {
+  StochasticDepth() {
+    register_module("stem", stem);
+    for (int i = 0; i < 16; ++i) blocks.push_back(register_module("block" + std::to_string(i), std::make_shared<Residual>(64)));
+    register_module("head", head);
+  }
+  Tensor forward(Tensor x) {
+    x = torch::relu(stem(x));
+    for (auto& block : blocks)
+      if (coin() % 5 != 0) x = block->forward(x);
+    return head(x.mean({2, 3}));
+  }
+  torch::nn::Conv2d stem{torch::nn::Conv2dOptions(3, 64, 3).stride(2).padding(1)};
+  std::vector<std::shared_ptr<Residual>> blocks{};
+  torch::nn::Linear head{64, 10};
+  std::mt19937 coin{3};
+};
+
+/// Eight layers of four experts; each row goes to the one that a router picks, so that shapes depend on data.
+struct Experts : torch::nn::Module {
+  static constexpr int layers = 8, experts = 4, width = 512;
+  Experts() {
+    for (int i = 0; i < layers; ++i) {
+      routers.push_back(register_module("router" + std::to_string(i), torch::nn::Linear(width, experts)));
+      for (int e = 0; e < experts; ++e)
+        inner.push_back(register_module("expert" + std::to_string(i) + "_" + std::to_string(e),
+                                        torch::nn::Sequential(torch::nn::Linear(width, 2 * width), torch::nn::GELU(), torch::nn::Linear(2 * width, width))));
+    }
+  }
+  Tensor forward(Tensor x) {
+    for (std::size_t i = 0; i < layers; ++i) {
+      const Tensor gate = torch::softmax(routers[i](x), 1), chosen = gate.argmax(1);
+      Tensor out = torch::zeros_like(x);
+      for (std::size_t e = 0; e < experts; ++e) {
+        const Tensor rows = torch::nonzero(chosen == static_cast<std::int64_t>(e)).squeeze(1);
+        const Tensor weight = gate.select(1, static_cast<std::int64_t>(e)).index_select(0, rows).unsqueeze(1);
+        out = out.index_add(0, rows, weight * inner[i * experts + e]->forward(x.index_select(0, rows)));
+      }
+      x = torch::layer_norm(x + out, {width});
+    }
+    return x;
+  }
+  std::vector<torch::nn::Linear> routers{};
+  std::vector<torch::nn::Sequential> inner{};
+};
+
+models::Task depth_task() {
+  torch::manual_seed(1);
+  auto net = std::make_shared<StochasticDepth>();
+  return {"depth", 8, net, [](std::int64_t) { return std::vector<Tensor>{torch::full({8, 3, 64, 64}, 0.1), torch::arange(8)}; },
+          [net](const std::vector<Tensor>& batch) { return torch::cross_entropy_loss(net->forward(batch[0]), batch[1]); }};
+}
+
+models::Task experts_task() {
+  torch::manual_seed(1);
+  auto net = std::make_shared<Experts>();
+  return {"experts", 512, net,
+          [](std::int64_t) {
+            torch::manual_seed(5);
+            return std::vector<Tensor>{torch::randn({512, Experts::width})};
+          },
+          [net](const std::vector<Tensor>& batch) { return net->forward(batch[0]).pow(2).mean(); }};
+}
+
+// ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+struct Case {
+  std::string name{}, what{};
+  TrainerOptions trainer{};
+  std::function<models::Task()> make{};  // where it is none of the examples' models
+};
+
+struct Row {
+  const Case* test = nullptr;
+  std::string budget{};
+  double aim = 0;  // 0: none
+  std::optional<std::string> problem{};
+  double eager_s = 0, step_s = 0, ratio = 0, low = 0, high = 0, plan_s = 0;
+  examples::StepRecord last{};
+  reprise::Bytes eager_peak{};
+};
+
+const std::vector<Case>& cases() {
+  using models::Config;
+  static const std::vector<Case> all{
+      {"resnet50", "ResNet-50, batch 8", {.model = "resnet50", .config = Config::full, .batch = 8}},
+      {"resnet152", "ResNet-152, batch 4", {.model = "resnet152", .config = Config::full, .batch = 4}},
+      {"bert", "BERT-base, 4 x 128", {.model = "bert", .config = Config::full, .batch = 4, .size = 128}},
+      {"gpt2", "GPT-2, 2 x 256", {.model = "gpt2", .config = Config::full, .batch = 2, .size = 256}},
+      {"depth", "stochastic depth", {.model = "depth"}, &depth_task},
+      {"experts", "mixture of experts", {.model = "experts"}, &experts_task},
+  };
+  return all;
+}
+
+std::unique_ptr<Trainer> trainer_of(const Case& test, const TrainerOptions& options, Mode mode) {
+  if (test.make) return std::make_unique<Trainer>(test.make, options, mode);
+  return std::make_unique<Trainer>(options, mode);
+}
+
+Row measure(const Case& test, const reprise::Budget& budget, bool online, std::int64_t pairs) {
+  Row row{.test = &test};
+  TrainerOptions options = test.trainer;
+  options.budget = budget;
+  options.online = online;
+  const auto eager = trainer_of(test, test.trainer, Mode::eager), ours = trainer_of(test, options, Mode::guided);
+  const auto batch = eager->make_batch(0);
+  constexpr std::int64_t warm_up = 2;  // recorded and planned, then followed
+  std::vector<double> eager_s, step_s, ratios;
+  try {
+    for (std::int64_t i = 0; i < warm_up + pairs; ++i) {
+      examples::StepRecord a, b;
+      for (const bool first : {true, false}) {
+        if (first == (i % 2 == 0)) a = eager->step(batch, ours->held());
+        else b = ours->step(batch, eager->held());
+      }
+      row.plan_s += b.plan_seconds;
+      row.eager_peak = a.peak;
+      row.last = b;
+      if (i < warm_up) continue;
+      eager_s.push_back(a.seconds);
+      step_s.push_back(b.seconds);
+      ratios.push_back(b.seconds / a.seconds);
+    }
+  } catch (const reprise::Error& e) {
+    if (e.code() != reprise::Errc::budget_unreachable) throw;
+    row.problem = "not reached: " + std::string(e.what());
+    return row;
+  }
+  row.eager_s = quantile(eager_s, 0.5);
+  row.step_s = quantile(step_s, 0.5);
+  row.ratio = quantile(ratios, 0.5);
+  row.low = quantile(ratios, 0.25);
+  row.high = quantile(ratios, 0.75);
+  if (const auto difference = examples::first_difference(*eager, *ours)) row.problem = "NOT EQUAL: " + *difference;
+  return row;
+}
+
+void print(const Row& row) {
+  std::printf("%-20s%-18s", row.test->what.c_str(), row.budget.c_str());
+  if (row.ratio == 0) {
+    std::printf("%s\n", row.problem.value_or("").substr(0, 90).c_str());
+    return;
+  }
+  std::printf("%12s%12s%12s%8.3f  %.3f-%.3f%8.1f s  %4zu again%s\n", format_bytes(row.eager_peak).c_str(), format_bytes(row.last.floor).c_str(),
+              format_bytes(row.last.peak).c_str(), row.ratio, row.low, row.high, row.plan_s, row.last.recomputed,
+              row.problem            ? ("  " + *row.problem).c_str()
+              : row.aim == 0         ? ""
+              : row.ratio <= row.aim ? "  met"
+                                     : "  missed");
+  std::fflush(stdout);
+}
+
+nlohmann::ordered_json to_json(const Row& row) {
+  nlohmann::ordered_json json{{"case", row.test->name}, {"budget", row.budget}, {"threads", torch::get_num_threads()}, {"problem", nullptr}};
+  if (row.problem) json["problem"] = *row.problem;
+  if (row.ratio == 0) return json;
+  json.update({{"eager_peak_bytes", row.eager_peak.count},
+               {"floor_bytes", row.last.floor.count},
+               {"budget_bytes", row.last.budget.count},
+               {"peak_bytes", row.last.peak.count},
+               {"recomputed_nodes", row.last.recomputed},
+               {"plan_s", row.plan_s},
+               {"eager_step_s", row.eager_s},
+               {"step_s", row.step_s},
+               {"ratio", row.ratio},
+               {"ratio_quartiles", {row.low, row.high}}});
+  if (row.aim > 0) json["aim"] = row.aim;
+  return json;
+}
+
+// ── ops ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+double seconds_of(const std::function<void()>& run) {
+  const auto start = std::chrono::steady_clock::now();
+  run();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// What a step costs an op beyond eager, in microseconds: forward and backward of tiny ops under a budget that is never reached.
+double recorder_us(int rounds) {
+  Tensor w = torch::ones({4}).requires_grad_();
+  constexpr int depth = 500;
+  const auto body = [&] {
+    w.mutable_grad() = Tensor();
+    Tensor h = w;
+    for (int i = 0; i < depth; ++i) h = h * w + w;
+    h.sum().backward();
+  };
+  reprise::MemoryBudget budget{reprise::Bytes{std::int64_t{1} << 50}, {.plan_in_background = false}};
+  std::vector<double> extra;
+  std::size_t ops = 0;
+  for (int i = 0; i < rounds + 3; ++i) {
+    const double eager = seconds_of(body);
+    const double ours = seconds_of([&] {
+      auto step = budget.step();
+      body();
+    });
+    ops = budget.graph().node_count();
+    if (i >= 3) extra.push_back((ours - eager) / static_cast<double>(ops) * 1e6);
+  }
+  return quantile(extra, 0.5);
+}
+
+/// A chain of tiny ops whose results are all kept, in a fifth of the memory that they take: each op makes the policy choose.
+double eviction_us(int ops) {
+  const Tensor x = torch::ones({64});
+  const torch::NoGradGuard no_grad;
+  reprise::MemoryBudget budget{reprise::cpu_memory().live() + reprise::Bytes{std::int64_t{ops} * 256 / 5},
+                               {.max_plans = 0, .over_budget = reprise::OverBudget::go_on}};
+  std::vector<Tensor> kept;
+  kept.reserve(static_cast<std::size_t>(ops));
+  auto step = budget.step();
+  const double seconds = seconds_of([&] {
+    Tensor h = x;
+    for (int i = 0; i < ops; ++i) kept.push_back(h = h + 1);
+  });
+  kept.clear();
+  return seconds / ops * 1e6;
+}
+
+int bench(int argc, char** argv) {
+  bool quick = false;
+  std::int64_t pairs = 0, threads = 0;
+  std::string only, json;
+  examples::Flags flags("guided", "Time and memory of a loop inside a MemoryBudget, beside eager.");
+  flags.add("--quick", "few steps: is it in the right place?", quick);
+  flags.add("--only", "NAME", "resnet50, resnet152, bert, gpt2, depth, experts or ops", only);
+  flags.add("--pairs", "N", "steps of each copy; 0: 9, or 3 where quick", pairs);
+  flags.add("--threads", "N", "0: as LibTorch decides", threads, 0, 4096);
+  flags.add("--json", "FILE", "write the results to a file", json);
+  if (!flags.parse(argc, argv)) return examples::done;
+  if (!json.empty()) examples::check_writable("--json", json);
+  if (threads > 0) torch::set_num_threads(static_cast<int>(threads));
+  if (!only.empty() && only != "ops" && std::ranges::find(cases(), only, &Case::name) == cases().end())
+    throw reprise::Error(reprise::Errc::bad_argument, "--only " + only + ": no such case; see --help");
+  if (pairs == 0) pairs = quick ? 3 : 9;
+
+  nlohmann::ordered_json results{{"steps", nlohmann::ordered_json::array()}};
+  if (only.empty() || only == "ops") {
+    const double us = recorder_us(quick ? 5 : 25);
+    std::printf("recorder: %.2f us an op beyond eager (aim 1.5: %s)\n", us, us <= 1.5 ? "met" : "missed");
+    results["recorder_us"] = us;
+    std::printf("online eviction on every op of a chain, us an op:");
+    for (const int n : {1'000, 10'000, 100'000}) {
+      const double each = eviction_us(n);
+      std::printf("  %d ops %.2f", n, each);
+      std::fflush(stdout);
+      results["eviction_us"][std::to_string(n)] = each;
+    }
+    std::printf("\n");
+  }
+  std::printf("%-20s%-18s%12s%12s%12s%8s  %-11s%10s\n", "", "budget", "E", "F", "peak", "ratio", "middle half", "planning");
+  bool equal = true;
+  const auto add = [&](const Case& test, const reprise::Budget& budget, std::string name, double aim, bool online) {
+    Row row = measure(test, budget, online, pairs);
+    row.budget = std::move(name);
+    row.aim = aim;
+    print(row);
+    results["steps"].push_back(to_json(row));
+    equal = equal && !(row.problem && row.ratio > 0);
+  };
+  for (const Case& test : cases()) {
+    if (only == "ops" || (!only.empty() && test.name != only)) continue;
+    add(test, reprise::Budget(reprise::Bytes{std::int64_t{1} << 50}), "above the peak", 1.02, false);
+    if (!test.make) {
+      add(test, reprise::Budget::savable(50), "50 % planned", 1.05, false);
+      add(test, reprise::Budget::savable(25), "25 % planned", 1.25, false);
+    }
+    add(test, reprise::Budget::savable(50), "50 % online", 1.25, true);
+  }
+  if (!json.empty()) {
+    std::ofstream file(json);
+    if (!(file << results.dump(2) << "\n" << std::flush)) throw reprise::Error(reprise::Errc::io, json + ": cannot be written");
+  }
+  return equal ? examples::done : examples::check_failed;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return examples::run("guided", [&] { return bench(argc, argv); });
+}

@@ -1,0 +1,305 @@
+#pragma once
+// Carries a plan out around the user's own ops, for as long as they are the planned ones.
+//
+//   plan    conv  relu  pool  conv'  relu'  grad               user's ops: conv relu pool grad
+//                          │   └──────┴── run before grad, into memory of the plan's own ("instances"); when grad reads relu's result
+//                          │              through a saved tensor, the bytes go under that tensor
+//                          └── conv's and relu's storages are given up here
+//
+// Each storage instance of the plan lies in a storage of the user's, or here. What the user lets go but the plan still wants is kept;
+// what the plan gives up is dropped under whoever holds it.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <reprise/libtorch/guided_stream.hpp>
+#include <reprise/libtorch/remaker.hpp>
+
+namespace reprise {
+
+class PlanFollower : public Remaker {
+ public:
+  [[nodiscard]] bool following() const { return stream_ != nullptr; }
+
+ protected:
+  using Remaker::Remaker;
+
+  /// From the step's first op on.
+  void follow(std::shared_ptr<const PlannedStream> stream) {
+    chosen_ = std::move(stream);
+    stream_ = chosen_.get();
+    instances_.assign(has_plan() ? stream_->plan->resolution().storages.size() : 0, {});
+    own_of_.clear();
+  }
+
+  /// Another plan, whose stream is the same up to the op that comes now: what it has given up by now goes; what it has kept and the plan
+  /// before it has dropped comes back when it is read. True where the two are agreed.
+  bool enter(std::shared_ptr<const PlannedStream> stream, NodeId now) {
+    follow(std::move(stream));
+    next_ = now;
+    if (!has_plan()) return true;
+    const std::vector<StorageIndex> kept = instances_at(stream_->plan->begin_of(now));
+    bool as_it_was = true;
+    for (StorageIndex s = 0; s < storages_.size(); ++s) {
+      const ValueId newest = recorder_.newest_in(s);
+      const bool planned = newest.valid() && recording().values[newest.index].producer.valid();
+      if (!planned || marks_[s].instance != no_index || marks_[s].running > 0) continue;
+      const Where before = storages_.where(s);
+      if (before == Where::held) storages_.release_held(s);
+      else drop_if_possible(s);
+      as_it_was = as_it_was && storages_.where(s) == before;
+    }
+    for (StorageIndex s : kept) as_it_was = as_it_was && storages_.where(s) == Where::resident;
+    return as_it_was;
+  }
+
+  /// Does everything that the plan has before this node; calls that the recorder added on its own lie on the way.
+  void follow_to(NodeId node, bool to_the_end) {
+    while (stream_ != nullptr && next_.index < node.index) {
+      run_occurrences(next_);
+      if (stream_ == nullptr) return;
+      const NodeId here = next_;
+      if (!same_call(here, recording().calls[here.index]) || !same_results(here)) return leave_plan("another op came");
+      finish_node(here);
+    }
+    if (stream_ == nullptr) return;
+    if (to_the_end && node.index != stream_->recording->calls.size()) leave_plan("the step ended early");
+    else run_occurrences(node);
+  }
+
+  /// The user's op has run: its storages are the plan's instances; then what the plan gives up.
+  void finish_node(NodeId node) {
+    next_ = NodeId{node.index + 1};
+    if (!has_plan()) return;
+    const Call& call = recording().calls[node.index];
+    const Resolution& resolution = stream_->plan->resolution();
+    const std::uint32_t i = stream_->plan->first(node);
+    for (std::size_t k = 0; k < call.results.size(); ++k) {
+      const std::uint32_t value = resolution.outputs[i][k];
+      if (value == no_index) continue;
+      const std::uint32_t instance = resolution.values[value].storage;
+      const StorageIndex s = recorder_.storage_of(call.results[k].value);
+      if (!recording().values[call.results[k].value.index].alias_of.valid()) set_newest(instance, call.results[k].value);
+      const bool stale = instances_[instance].own && call.results[k].from == ResultSlot::From::argument;
+      if (stale) release_own(instance);  // the user's copy could not be dropped, and it is the one that was written
+      if (resolution.storages[instance].made_by != i && !stale) continue;
+      instances_[instance].live = true;
+      instances_[instance].user = s;
+      marks_[s].instance = instance;
+    }
+    free_after(i);
+  }
+
+  [[nodiscard]] bool same_call(NodeId node, const Call& call) {
+    const Recording& known = *stream_->recording;
+    return node.index < known.calls.size() && detail::same_reads(call, known.calls[node.index]) && same_values(known);
+  }
+  [[nodiscard]] bool same_results(NodeId node) {
+    return detail::same_results(recording().calls[node.index], stream_->recording->calls[node.index]) && same_values(*stream_->recording);
+  }
+
+  /// From here on the step goes on without the plan. What the plan holds goes under the user's tensors, or is let go.
+  void leave_plan(const char* why) {
+    if (stream_ == nullptr) return;
+    counters_.carried_out = has_plan() && next_.index >= stream_->plan->last_again().index;
+    counters_.left_at = next_.index;
+    counters_.left_because = why;
+    for (std::uint32_t i = 0; i < instances_.size(); ++i) {
+      if (!instances_[i].own) continue;
+      const StorageIndex s = recorder_.storage_of(instances_[i].newest);
+      const bool newest = recorder_.newest_in(s) == instances_[i].newest;
+      if (newest && storages_.where(s) == Where::dropped && supply(s)) continue;
+      if (newest && storages_.where(s) == Where::gone) {  // a source of something that is dropped, perhaps
+        storages_.hold(s, std::exchange(instances_[i].own, {}));
+        came_back(s);
+      } else {
+        release_own(i);
+      }
+    }
+    stream_ = nullptr;
+    for (Mark& mark : marks_) mark.instance = no_index;
+  }
+
+  /// The user's last tensor over it has died: whether the plan wants its bytes.
+  [[nodiscard]] bool wanted_by_plan(StorageIndex s) const {
+    if (marks_[s].instance != no_index) return instances_[marks_[s].instance].live;
+    const ValueId v = recorder_.newest_in(s);  // from before the step: perhaps something is still to be made from it
+    if (!has_plan() || !v.valid() || v.index >= stream_->graph->value_count() || recording().values[v.index].producer.valid()) return false;
+    return stream_->plan->used_until(v) >= stream_->plan->begin_of(next_);
+  }
+
+  /// The plan has made this storage's contents again, in memory of its own: they go under the user's tensors.
+  bool supply(StorageIndex s) override {
+    if (stream_ == nullptr) return false;
+    const auto own = own_of_.find(recorder_.newest_in(s).index);
+    if (own == own_of_.end()) return false;
+    Instance& instance = instances_[own->second];
+    cpu_memory().move_out(storages_.bytes(s).count);
+    storages_.put_back(s, std::exchange(instance.own.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(), c10::DataPtr{}));
+    instance.own = {};
+    instance.user = s;
+    marks_[s].instance = own->second;
+    own_of_.erase(own);
+    return true;
+  }
+
+  [[nodiscard]] bool made_later(ValueId v) const override {
+    return has_plan() && v.index < stream_->graph->value_count() && stream_->plan->last_made(v) >= stream_->plan->begin_of(next_);
+  }
+
+  const PlannedStream* stream_ = nullptr;  // while it is followed
+
+ private:
+  /// One of the plan's storage instances: in the user's storage, or here.
+  struct Instance {
+    bool live = false;
+    StorageIndex user = no_storage;
+    c10::Storage own{};
+    ValueId newest{};
+  };
+
+  [[nodiscard]] bool has_plan() const { return stream_ != nullptr && stream_->plan.has_value(); }
+
+  // The storages that hold what the plan has at this point.
+  std::vector<StorageIndex> instances_at(std::uint32_t here) {
+    const Resolution& resolution = stream_->plan->resolution();
+    std::vector<StorageIndex> kept;
+    for (const ValueInstance& value : resolution.values) {
+      if (value.made_by == no_index || value.made_by >= here || stream_->graph->value(value.value).alias_of.valid()) continue;
+      const StorageInstance& lies_in = resolution.storages[value.storage];
+      const StorageIndex s = recorder_.storage_of(value.value);
+      if (lies_in.persistent || lies_in.last < here || s == no_storage || recorder_.newest_in(s) != value.value) continue;
+      instances_[value.storage] = {true, s, {}, value.value};
+      marks_[s].instance = value.storage;
+      kept.push_back(s);
+    }
+    return kept;
+  }
+
+  void run_occurrences(NodeId before) {
+    if (before.index > stream_->recording->calls.size()) return leave_plan("the step goes on");
+    if (!has_plan()) return;
+    const FollowedPlan& plan = *stream_->plan;
+    for (std::uint32_t i = plan.begin_of(before); i < plan.end_of(before); ++i) {
+      run_occurrence(i);
+      if (stream_ == nullptr) return;
+      free_after(i);
+    }
+  }
+
+  void run_occurrence(std::uint32_t i) {
+    const NodeId node = stream_->plan->schedule()[i];
+    const Call& call = recording().calls[node.index];
+    const Resolution& resolution = stream_->plan->resolution();
+    const Bytes existing_peak = cpu_memory().existing_peak();
+    std::vector<at::Tensor> tensors(call.reads.size());
+    for (std::size_t k = 0; k < call.reads.size(); ++k) {
+      if (!call.reads[k].value.valid() || is_moved_statistic(call, call.reads[k])) continue;
+      tensors[k] = planned_tensor(i, node, call.reads[k].value);
+      if (stream_ == nullptr) return;
+      if (!tensors[k].defined()) return leave_plan("what is needed to make something again has gone");
+    }
+    std::vector<c10::IValue> results;
+    if (call.kind == CallKind::op) results = run_again(call, node, tensors);
+    if (stream_ == nullptr) return;  // memory ran out on the way
+    for (std::size_t k = 0; k < call.results.size(); ++k) {
+      const std::uint32_t value = resolution.outputs[i][k];
+      if (value == no_index) continue;
+      const std::uint32_t instance = resolution.values[value].storage;
+      if (resolution.storages[instance].made_by == i && !instances_[instance].live) {
+        const at::Tensor tensor = result_again(call, call.results[k], results, tensors);
+        if (!tensor.defined()) return leave_plan("an op made less when it ran again");
+        instances_[instance] = {true, no_storage, tensor.storage(), {}};
+        cpu_memory().move_out(-resolution.storages[instance].bytes.count);
+      }
+      if (!recording().values[call.results[k].value.index].alias_of.valid()) set_newest(instance, call.results[k].value);
+    }
+    cpu_memory().forget_existing_peak_since(existing_peak);
+  }
+
+  at::Tensor planned_tensor(std::uint32_t occurrence, NodeId node, ValueId v) {
+    const RecordedValue& root = recording().values[detail::root_of(recording(), v).index];
+    if (!root.producer.valid()) return tensor_of(v);
+    const auto inputs = stream_->graph->inputs(node);
+    for (std::size_t k = 0; k < inputs.size(); ++k) {
+      if (inputs[k] != v) continue;
+      const Instance& instance = instances_[stream_->plan->resolution().values[stream_->plan->resolution().inputs[occurrence][k]].storage];
+      if (instance.own) return over(instance.own, v);
+      if (instance.user != no_storage) {
+        const StorageIndex s = instance.user;
+        bring_back(s);
+        const c10::Storage memory = storages_.memory_of(s);
+        return memory ? over(memory, v) : at::Tensor();
+      }
+    }
+    const StorageIndex s = recorder_.storage_of(recorder_.maker_of(v));
+    return s != no_storage && storages_.where(s) == Where::gone ? at::Tensor() : tensor_of(v);
+  }
+
+  void free_after(std::uint32_t occurrence) {
+    for (std::uint32_t instance : stream_->plan->frees(occurrence)) {
+      Instance& it = instances_[instance];
+      if (const ValueId v = stream_->plan->at_start(instance); v.valid()) {
+        const StorageIndex s = v.index < recording().values.size() ? recorder_.storage_of(v) : no_storage;
+        freeing_ = true;
+        if (s < storages_.size()) storages_.release_held(s);
+        freeing_ = false;
+        continue;
+      }
+      if (!it.live) continue;
+      it.live = false;
+      if (it.own) release_own(instance);
+      else if (it.user != no_storage) give_up(it.user, instance);
+    }
+  }
+
+  void release_own(std::uint32_t index) {
+    forget_own(index);
+    instances_[index].own = {};
+    cpu_memory().move_out(stream_->plan->resolution().storages[index].bytes.count);
+  }
+
+  void give_up(StorageIndex s, std::uint32_t instance) {
+    if (marks_[s].instance != instance) return;
+    marks_[s].instance = no_index;
+    if (storages_.where(s) == Where::held) return storages_.release_held(s);
+    drop_if_possible(s);
+  }
+
+  void drop_if_possible(StorageIndex s) {
+    const ValueId newest = recorder_.newest_in(s);
+    if (storages_.where(s) != Where::resident || marks_[s].pinned) return;
+    if (makeable(newest) || made_later(newest)) storages_.drop(s, detail::describe(recording(), newest));
+  }
+
+  // Notes which value lies in an instance now, so that it is found when the user's op reads it.
+  void set_newest(std::uint32_t index, ValueId newest) {
+    Instance& instance = instances_[index];
+    if (instance.own && instance.newest.valid()) forget_own(index);
+    instance.newest = newest;
+    if (instance.own) own_of_[newest.index] = index;
+  }
+  void forget_own(std::uint32_t index) {
+    const auto it = own_of_.find(instances_[index].newest.index);
+    if (it != own_of_.end() && it->second == index) own_of_.erase(it);
+  }
+
+  // Values that have come since the last look.
+  [[nodiscard]] bool same_values(const Recording& known) {
+    for (; compared_ < recording().values.size(); ++compared_)
+      if (compared_ >= known.values.size() || !detail::same_value(recording().values[compared_], known.values[compared_])) return false;
+    return true;
+  }
+
+  std::shared_ptr<const PlannedStream> chosen_;
+  std::vector<Instance> instances_;                          // by the plan's storage instance
+  std::unordered_map<std::uint32_t, std::uint32_t> own_of_;  // value -> the instance here that holds it
+  NodeId next_{0};
+  std::size_t compared_ = 0;
+};
+
+}  // namespace reprise

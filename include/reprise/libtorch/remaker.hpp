@@ -1,0 +1,398 @@
+#pragma once
+// Brings back what a step has given up, by running again the calls recorded in this very step.
+//
+//   h = mm(x, w); r = relu(h); drop(r), drop(h)          r is wanted:  mm and relu run again, h goes as soon as relu has run,
+//                                                        r's bytes go back under the user's tensor
+//
+// A value is makeable while every call that it takes may run again and everything that those calls start from is what it was. When an
+// op is about to change such a source (a parameter in the optimizer's step, a buffer, an input), whatever is dropped and could only be
+// made from it comes back first; from then on it can be moved out, but no longer dropped.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <ATen/ops/empty.h>
+
+#include <reprise/libtorch/call_again.hpp>
+#include <reprise/libtorch/generator_state.hpp>
+#include <reprise/libtorch/graph_of.hpp>
+#include <reprise/libtorch/recorder.hpp>
+#include <reprise/libtorch/step_storages.hpp>
+
+namespace reprise {
+
+/// What happened in one step.
+struct GuideCounters {
+  std::int64_t recomputed = 0;  ///< ops that were run again
+  std::int64_t evicted = 0;     ///< storages that were given up online
+  std::int64_t brought_back = 0;
+  Microseconds extra_time{};  ///< spent on running again
+  bool followed = false;      ///< a plan, to the last op
+  bool predicted = false;     ///< and none before it did otherwise on the way: its peak is the one that was predicted
+  bool carried_out = false;   ///< all that the plan runs again was run again, whatever came afterwards
+  std::size_t left_at = 0;    ///< the node at which the stream was another one
+  std::string left_because{};
+};
+
+class Remaker : public StorageOwner {
+ public:
+  [[nodiscard]] Recorder& recorder() { return recorder_; }
+  [[nodiscard]] const GuideCounters& counters() const { return counters_; }
+  [[nodiscard]] const TransferStats& transfers() const { return storages_.transfers(); }
+
+ protected:
+  /// What is known of a storage beside where its bytes are.
+  struct Mark {
+    bool pinned = false;                ///< never dropped or moved
+    bool exposed = false;               ///< the host may write it at any time
+    bool told = false;                  ///< its death is part of the stream: it could not be made again while it lived
+    bool unread = false;                ///< no op has read its data: the host may be about to read it, or to fill it
+    bool factory = false;               ///< and it was made from nothing
+    std::uint32_t running = 0;          ///< so many runs need it just now
+    std::uint32_t instance = no_index;  ///< planned: the plan's storage instance that lies in it
+  };
+
+  Remaker(RecorderHooks* hooks, SpillFile& file) : recorder_(hooks), storages_(recorder_, *this, file) {}
+
+  /// Whether somebody has the contents already, and has put them back.
+  virtual bool supply(StorageIndex /*s*/) { return false; }
+  /// The contents are back.
+  virtual void came_back(StorageIndex /*s*/) {}
+  /// Whether a plan makes the value again later on, so that it need not be makeable from what there is then.
+  [[nodiscard]] virtual bool made_later(ValueId /*v*/) const { return false; }
+
+  void catch_up() {
+    storages_.catch_up();
+    marks_.resize(storages_.size());
+    makeable_.resize(recording().values.size(), false);
+    readers_.resize(recording().values.size());
+  }
+
+  [[nodiscard]] const Recording& recording() const { return recorder_.recording(); }
+  [[nodiscard]] bool makeable(ValueId maker) const { return maker.index < makeable_.size() && makeable_[maker.index]; }
+
+  /// The random op draws from here: what runs again draws the same.
+  void note_generator() { generator_before_.insert_or_assign(recorder_.calls_seen(), GeneratorState::now()); }
+
+  /// The call has run: what it made can be made again, or cannot.
+  void note_call(const Call& call, NodeId node) {
+    bool exposed = false;
+    for (ValueId v : call.updates) updated_at_[v.index] = node;
+    for (const ArgumentSlot& read : call.reads) {
+      if (!read.value.valid()) continue;
+      const StorageIndex s = recorder_.storage_of(read.value);
+      if (s != no_storage) {
+        exposed = exposed || marks_[s].exposed;
+        if (!call.facts->views_only) marks_[s].unread = false;
+        if (call.opaque) marks_[s].pinned = true;  // it may lie inside of a tensor that cannot be looked into
+      }
+      if (is_moved_statistic(call, read)) continue;
+      auto& list = readers_[recorder_.maker_of(read.value).index];
+      if (list.empty() || list.back() != node) list.push_back(node);
+    }
+    if (exposed) recorder_.forbid_again(node);
+    for (const ResultSlot& result : call.results) note_result(call, result, exposed);
+  }
+
+  // ── bringing back ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  void bring_back(StorageIndex s) {
+    if (s >= storages_.size()) return;
+    if (storages_.where(s) == Where::moved_out || storages_.where(s) == Where::held_out) {
+      storages_.bring_in(s);
+      ++counters_.brought_back;
+      came_back(s);
+    } else if (storages_.where(s) == Where::dropped) {
+      if (supply(s)) return;
+      make_again({recorder_.newest_in(s)});
+      if (storages_.where(s) == Where::dropped)
+        throw Error(Errc::capture_failed,
+                    detail::describe(recording(), recorder_.newest_in(s)) + " came out otherwise when it was made again");
+      ++counters_.brought_back;
+    }
+  }
+
+  /// Runs a recorded call again over these tensors; the generator is then where it was.
+  std::vector<c10::IValue> run_again(const Call& call, NodeId node, std::span<const at::Tensor> tensors) {
+    std::optional<GeneratorState> now;
+    if (call.facts->random) {
+      now = GeneratorState::now();
+      generator_before_.at(node.index).restore();
+    }
+    const auto start = std::chrono::steady_clock::now();
+    std::vector<c10::IValue> results;
+    const auto settle = [&] {
+      running_again_ = false;
+      for (StorageIndex s : std::exchange(watch_again_, {})) recorder_.watch(s);
+      if (now) now->restore();
+    };
+    try {
+      running_again_ = true;
+      results = call_again(call, tensors);
+    } catch (...) {
+      settle();
+      throw;
+    }
+    settle();
+    counters_.extra_time += {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count()};
+    ++counters_.recomputed;
+    return results;
+  }
+
+  /// A tensor of this value over memory that is there, or is brought back for it.
+  at::Tensor tensor_of(ValueId v) {
+    const ValueId maker = recorder_.maker_of(v);
+    const RecordedValue& value = recording().values[maker.index];
+    if (value.origin == Origin::scalar) return tensor_of_number(value);
+    const StorageIndex s = recorder_.storage_of(maker);
+    bring_back(s);
+    const c10::Storage memory = storages_.memory_of(s);
+    if (!memory) throw Error(Errc::capture_failed, detail::describe(recording(), maker) + " is gone");
+    return over(memory, v);
+  }
+
+  [[nodiscard]] at::Tensor over(const c10::Storage& storage, ValueId v) const {
+    static const at::Tensor like = [] {
+      const c10::impl::ExcludeDispatchKeyGuard unseen(DispatchHook::above());
+      return at::empty({0});
+    }();
+    return tensor_over(storage, recording().values[v.index].geometry, like);
+  }
+
+  // ── what an op overwrites ─────────────────────────────────────────────────────────────────────────────────────────────
+
+  /// The contents of the storage end here. Whatever was made from them, is alive and could not be made again is brought back now.
+  void end_version(StorageIndex s) {
+    const ValueId source = recorder_.newest_in(s);
+    if (!source.valid() || makeable(source)) return;
+    const std::vector<ValueId> dependants = dependants_of(source);
+    std::vector<ValueId> lost;
+    for (ValueId v : dependants) {
+      const StorageIndex t = recorder_.storage_of(v);
+      const bool reachable = recorder_.storages().alive(t) && recorder_.newest_in(t) == v;
+      if (reachable) marks_[t].told = true;
+      if (reachable && storages_.where(t) == Where::dropped && !made_later(v)) lost.push_back(v);
+      else makeable_[v.index] = false;  // from here on it is moved out where it has to go, even to bring another one back
+    }
+    for (ValueId v : lost) {
+      bring_back(recorder_.storage_of(v));
+      makeable_[v.index] = false;
+    }
+    for (ValueId v : dependants) came_back(recorder_.storage_of(v));
+    readers_[source.index].clear();
+  }
+
+  /// Everything that can only be made from this version of its storage.
+  [[nodiscard]] std::vector<ValueId> dependants_of(ValueId source) const {
+    std::vector<ValueId> found, stack{source};
+    std::unordered_set<std::uint32_t> seen;
+    while (!stack.empty()) {
+      const ValueId from = stack.back();
+      stack.pop_back();
+      for (NodeId node : readers_[from.index]) {
+        for (const ResultSlot& slot : recording().calls[node.index].results) {
+          if (!makeable(slot.value) || !seen.insert(slot.value.index).second) continue;
+          found.push_back(slot.value);
+          stack.push_back(slot.value);
+        }
+      }
+    }
+    return found;
+  }
+
+  /// What it takes to have the storage back: to make it again, with what of its neighbours is gone; or to write it out and read it in.
+  [[nodiscard]] Microseconds cost_of(StorageIndex s) const {
+    const ValueId newest = recorder_.newest_in(s);
+    if (!makeable(newest)) return {2 * static_cast<double>(storages_.bytes(s).count) / bytes_per_us};
+    double cost = 0;
+    for (ValueId v = newest; v.valid(); v = recording().values[v.index].overwrites) {
+      v = recorder_.maker_of(v);
+      const NodeId node = recording().values[v.index].producer;
+      if (!node.valid()) break;
+      const Call& call = recording().calls[node.index];
+      cost += call.time.count;
+      for (const ArgumentSlot& read : call.reads)
+        if (read.value.valid()) cost += gone_cost(recorder_.maker_of(read.value));
+      std::size_t looked = 0;
+      for (NodeId reader : readers_[v.index]) {
+        if (++looked > most_neighbours) break;  // a value that everything reads: its price need not be exact
+        for (const ResultSlot& result : recording().calls[reader.index].results) cost += gone_cost(result.value);
+      }
+    }
+    return {cost};
+  }
+
+  Recorder recorder_;
+  StepStorages storages_;
+  std::vector<Mark> marks_;                   // by StorageIndex
+  std::vector<char> makeable_;                // by value: of those that brought contents
+  std::vector<std::vector<NodeId>> readers_;  // by value, likewise
+  GuideCounters counters_;
+  const std::string* op_ = nullptr;  // the user's op that is about to run
+  std::vector<StorageIndex> watch_again_;
+  bool running_again_ = false;
+  bool freeing_ = false;  // memory is given back by us, not by the user
+
+ private:
+  using MadeStorages = std::unordered_map<std::uint32_t, c10::Storage>;  // by value
+  using ReadCounts = std::unordered_map<std::uint32_t, int>;             // by value: reads to come
+
+  static constexpr double bytes_per_us = 1000;  // a guess at a disk: 1 GB/s
+  static constexpr std::size_t most_neighbours = 8;
+  static constexpr int most_nested = 200;
+
+  void note_result(const Call& call, const ResultSlot& result, bool exposed) {
+    const StorageIndex s = recorder_.storage_of(result.value);
+    if (s == no_storage) return;
+    if (call.opaque) marks_[s].pinned = true;
+    if (recording().values[result.value.index].alias_of.valid()) return;
+    makeable_[result.value.index] = call.repeatable && !exposed;
+    if (result.from == ResultSlot::From::argument) {
+      storages_.look_at(s);
+      const ValueId before = recording().values[result.value.index].overwrites;
+      if (before.valid() && !makeable(recorder_.maker_of(before))) makeable_[result.value.index] = false;
+      if (marks_[s].exposed) makeable_[result.value.index] = false;
+    }
+    marks_[s].unread = true;
+    marks_[s].factory = call.reads.empty();
+    if (!makeable_[result.value.index]) marks_[s].told = true;
+    if (!call.facts->builtin && !call.facts->repeatable) marks_[s].pinned = true;
+  }
+
+  [[nodiscard]] double gone_cost(ValueId maker) const {
+    const StorageIndex s = recorder_.storage_of(maker);
+    if (s == no_storage || s >= storages_.size()) return 0;
+    const bool gone = storages_.where(s) == Where::dropped || storages_.where(s) == Where::gone;
+    const NodeId node = recording().values[maker.index].producer;
+    return gone && node.valid() ? recording().calls[node.index].time.count : 0;
+  }
+
+  [[nodiscard]] bool is_there(ValueId maker) const {
+    const RecordedValue& value = recording().values[maker.index];
+    if (value.origin == Origin::scalar) return true;
+    const StorageIndex s = recorder_.storage_of(maker);
+    if (s == no_storage) return false;
+    if (!value.producer.valid()) return storages_.where(s) != Where::gone;
+    if (recorder_.newest_in(s) != maker) return false;
+    return storages_.where(s) != Where::dropped && storages_.where(s) != Where::gone;
+  }
+
+  // Runs again whatever is needed to have these values, each call once, in the order in which they ran.
+  void make_again(std::vector<ValueId> wanted) {
+    if (nested_ >= most_nested)
+      throw Error(Errc::budget_unreachable, "the budget is too small to make again what " + (op_ != nullptr ? *op_ : "the step") + " reads");
+    struct Level {
+      int& level;
+      ~Level() { --level; }
+    } const level{++nested_};
+    const Bytes existing_peak = cpu_memory().existing_peak();
+    ReadCounts reads;
+    const std::vector<NodeId> calls = calls_for(std::move(wanted), reads);
+    MadeStorages made;
+    for (NodeId node : calls) run_for(node, reads, made);
+    cpu_memory().forget_existing_peak_since(existing_peak);
+  }
+
+  std::vector<NodeId> calls_for(std::vector<ValueId> wanted, ReadCounts& reads) const {
+    std::unordered_set<std::uint32_t> seen;
+    std::vector<NodeId> calls;
+    while (!wanted.empty()) {
+      const ValueId maker = wanted.back();
+      wanted.pop_back();
+      if (is_there(maker)) continue;
+      const NodeId node = recording().values[maker.index].producer;
+      if (!node.valid() || !recording().calls[node.index].repeatable)
+        throw Error(Errc::capture_failed, detail::describe(recording(), maker) + " cannot be made again");
+      if (!seen.insert(node.index).second) continue;
+      calls.push_back(node);
+      for (const ArgumentSlot& read : recording().calls[node.index].reads) {
+        if (!read.value.valid() || is_moved_statistic(recording().calls[node.index], read)) continue;
+        const ValueId from = recorder_.maker_of(read.value);
+        const auto updated = updated_at_.find(from.index);
+        if (updated != updated_at_.end() && updated->second > node)
+          throw Error(Errc::capture_failed, detail::describe(recording(), maker) + " cannot be made again: " +
+                                                detail::describe(recording(), from) + " has been changed since");
+        ++reads[from.index];
+        wanted.push_back(from);
+      }
+    }
+    std::ranges::sort(calls);
+    return calls;
+  }
+
+  // What a call needs while it runs must not be given up to make room for it.
+  class Needed {
+   public:
+    explicit Needed(std::vector<Mark>& marks) : marks_(marks) {}
+    ~Needed() {
+      for (StorageIndex s : storages_) --marks_[s].running;
+    }
+    Needed(const Needed&) = delete;
+    Needed& operator=(const Needed&) = delete;
+    void add(StorageIndex s) {
+      ++marks_[s].running;
+      storages_.push_back(s);
+    }
+
+   private:
+    std::vector<Mark>& marks_;
+    std::vector<StorageIndex> storages_;
+  };
+
+  void run_for(NodeId node, ReadCounts& reads, MadeStorages& made) {
+    const Call& call = recording().calls[node.index];
+    Needed needed(marks_);
+    std::vector<at::Tensor> tensors(call.reads.size());
+    for (std::size_t k = 0; k < call.reads.size(); ++k) {  // all must be there at once: getting one may take another
+      const ArgumentSlot& read = call.reads[k];
+      if (!read.value.valid() || is_moved_statistic(call, read)) continue;
+      const ValueId maker = recorder_.maker_of(read.value);
+      const StorageIndex s = recorder_.storage_of(maker);
+      const auto it = made.find(maker.index);
+      if (it != made.end()) {
+        tensors[k] = over(it->second, read.value);
+        continue;
+      }
+      if (s != no_storage) needed.add(s);
+      tensors[k] = tensor_of(read.value);
+    }
+    const std::vector<c10::IValue> results = run_again(call, node, tensors);
+    for (const ResultSlot& slot : call.results) {
+      if (recording().values[slot.value.index].alias_of.valid()) continue;
+      const at::Tensor tensor = result_again(call, slot, results, tensors);
+      if (tensor.defined()) place(slot.value, tensor.storage(), reads, made);
+    }
+    for (const ArgumentSlot& read : call.reads) {
+      if (!read.value.valid() || is_moved_statistic(call, read)) continue;
+      const auto it = made.find(recorder_.maker_of(read.value).index);
+      if (--reads[recorder_.maker_of(read.value).index] == 0 && it != made.end()) made.erase(it);
+    }
+  }
+
+  // What was made goes back under the user's tensors where they hold just this, else stays for the rest of the batch.
+  void place(ValueId value, c10::Storage storage, const ReadCounts& reads, MadeStorages& made) {
+    const StorageIndex s = recorder_.storage_of(value);
+    if (storages_.where(s) == Where::dropped && recorder_.newest_in(s) == value) {
+      storages_.put_back(s, std::exchange(storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(), c10::DataPtr{}));
+      came_back(s);
+      return;
+    }
+    const auto it = reads.find(value.index);
+    const bool overwritten_later = it != reads.end() && it->second > 0;
+    if (overwritten_later && !is_there(value)) made[value.index] = std::move(storage);
+  }
+
+  std::unordered_map<std::size_t, GeneratorState> generator_before_;  // by call
+  std::unordered_map<std::uint32_t, NodeId> updated_at_;              // value from before the step -> the last call that wrote it
+  int nested_ = 0;
+};
+
+}  // namespace reprise

@@ -1,0 +1,233 @@
+#pragma once
+// The streams of ops that a loop has made so far, each with its plan, and which of them a new step is going to be.
+//
+//   step 1   a b c d e        learned and planned: A
+//   step 2   a b c d e        begins like A: A's plan is followed
+//   step 3   a b X            leaves A at X; no other stream begins with a b X: online from there, learned and planned: B
+//   step 4   a b X …          follows A until X, then B
+//
+// The streams that were seen most recently are kept. One that is planned for less memory than there is now is planned anew, in the
+// background where that is asked for: the step then goes on online.
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <reprise/guide/advice.hpp>
+#include <reprise/guide/background_planner.hpp>
+#include <reprise/libtorch/graph_of.hpp>
+#include <reprise/libtorch/guided_stream.hpp>
+#include <reprise/libtorch/memory_budget_options.hpp>
+#include <reprise/plan/strategies.hpp>
+
+namespace reprise {
+
+class StreamCache {
+ public:
+  /// `options`, `counters` and `log` must outlive the cache.
+  StreamCache(const MemoryBudgetOptions& options, GuidedCounters& counters, const Log& log)
+      : options_(options), counters_(counters), log_(log) {}
+  ~StreamCache() {
+    for (Known& known : streams_) forget(known);
+  }
+  /// Where notices go.
+  void on_notice(std::function<void(const std::string&)> tell) { tell_ = std::move(tell); }
+  StreamCache(const StreamCache&) = delete;
+  StreamCache& operator=(const StreamCache&) = delete;
+
+  /// A plan that may be followed from here on, and its peak above the base.
+  struct Found {
+    std::shared_ptr<const PlannedStream> stream{};
+    Bytes above{};
+  };
+
+  /// For a step that has come so far and goes on with `next`, with `room` above the base.
+  [[nodiscard]] Found find(const Recording& so_far, const Call& next, Bytes room) {
+    for (Known& known : streams_) {
+      if (!known.stream->graph || !begins_like(*known.stream->recording, so_far, next)) continue;
+      const Bytes all = known.stream->recording->peak - known.stream->recording->base;
+      if (all <= room) return {known.without_plan, all};
+      keep_planned(known, room);
+      if (!known.stream->plan || known.above > room) continue;
+      if (!std::exchange(known.used, true))
+        log_.info("the plan is used for the first time: " + std::to_string(known.stream->plan->recomputed()) + " ops again");
+      return {known.stream, known.above};
+    }
+    return {};
+  }
+
+  /// A step has made this stream, and no plan was followed to its end. `room`: above the base; none where it is not known yet.
+  void learn(Recording recording, std::optional<Bytes> room) {
+    const auto known = std::ranges::find_if(streams_, [&](const Known& k) { return same_stream(*k.stream->recording, recording); });
+    if (known != streams_.end()) {
+      streams_.splice(streams_.begin(), streams_, known);
+      new_in_a_row_ = 0;
+    } else {
+      ++new_in_a_row_;
+      add(std::move(recording));
+    }
+    if (new_in_a_row_ > patience) return;  // nothing comes again: what does will be planned when it does
+    look_at(streams_.front());
+    if (room && options_.max_plans > 0) keep_planned(streams_.front(), *room);
+  }
+
+  /// A stream that was followed to its end: the one that was seen last.
+  void seen(const PlannedStream& stream) {
+    new_in_a_row_ = 0;
+    for (auto it = streams_.begin(); it != streams_.end(); ++it)
+      if (it->stream->recording == stream.recording) return streams_.splice(streams_.begin(), streams_, it);
+  }
+
+  /// The stream that was seen last; none where there is none, or it was not looked at.
+  [[nodiscard]] const PlannedStream* last() const {
+    return streams_.empty() || !streams_.front().stream->graph ? nullptr : streams_.front().stream.get();
+  }
+  /// What no schedule of the last stream can go below, above the base.
+  [[nodiscard]] std::optional<Bytes> floor_above_base() const {
+    if (last() == nullptr) return std::nullopt;
+    return streams_.front().floor_above;
+  }
+
+  /// Takes up plans for the last stream; waits for them where that is asked for.
+  void plan_last(Bytes room) {
+    if (last() != nullptr && options_.max_plans > 0) keep_planned(streams_.front(), room);
+  }
+  void wait() {
+    for (Known& known : streams_) take(known, true);
+  }
+
+  [[nodiscard]] static Bytes start_bytes(const StepGraph& graph) {
+    Bytes sum = graph.persistent_bytes();
+    for (std::size_t i = 0; i < graph.value_count(); ++i)
+      if (graph.value(ValueId{i}).initial) sum += graph.value(ValueId{i}).bytes;
+    return sum;
+  }
+
+ private:
+  static constexpr int patience = 4;
+  static constexpr int most_tries = 3;  // each with another seed and more work
+  static constexpr double worth_planning_again = 0.03;  // more room, as a share
+
+  struct Known {
+    std::shared_ptr<const PlannedStream> stream{};
+    Bytes above{};  // the plan's peak above what the step starts from
+    Bytes room{};   // what it was planned for
+    Bytes floor_above{};
+    std::shared_ptr<const PlannedStream> without_plan{};  // to follow where there is room for everything
+    std::shared_ptr<PlanJob> job{};
+    Bytes job_room{};
+    bool unplannable = false;  // for `room`
+    bool used = false;
+  };
+
+  void add(Recording recording) {
+    auto stream = std::make_shared<PlannedStream>();
+    stream->recording = std::make_shared<const Recording>(std::move(recording));
+    streams_.emplace_front();
+    streams_.front().stream = std::move(stream);
+    if (streams_.size() <= std::max<std::size_t>(options_.max_plans, 1)) return;
+    forget(streams_.back());
+    streams_.pop_back();
+  }
+  static void forget(Known& known) {
+    if (known.job) known.job->cancel();
+  }
+
+  void look_at(Known& known) const {
+    if (known.stream->graph) return;
+    auto stream = std::make_shared<PlannedStream>(*known.stream);
+    stream->graph = std::make_shared<const StepGraph>(graph_of(*stream->recording, options_.name));
+    known.floor_above = floor_bytes(*stream->graph) - start_bytes(*stream->graph);
+    known.stream = known.without_plan = std::move(stream);
+  }
+
+  // Sees to it that there is a plan for this much room, or that one is being made.
+  void keep_planned(Known& known, Bytes room) {
+    const auto start = std::chrono::steady_clock::now();
+    take(known, false);
+    if (!known.job && needs_plan(known, room)) begin(known, room);
+    take(known, !options_.plan_in_background);
+    counters_.plan_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  [[nodiscard]] static bool needs_plan(const Known& known, Bytes room) {
+    if (known.stream->recording->peak - known.stream->recording->base <= room) return false;
+    const bool more_room = static_cast<double>(room.count) > (1 + worth_planning_again) * static_cast<double>(known.room.count);
+    if (!known.stream->plan || known.above > room) return !known.unplannable || more_room;
+    return known.stream->plan->recomputed() > 0 && more_room;
+  }
+
+  void begin(Known& known, Bytes room) {
+    constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max() / 4;
+    known.job_room = room;
+    const Bytes budget = room.count >= unlimited ? Bytes{unlimited} : start_bytes(*known.stream->graph) + room;
+    if (budget <= Bytes{0}) {
+      known.unplannable = true;
+      known.room = room;
+      return;
+    }
+    ++counters_.plans;
+    PlanRequest request = options_.planning;
+    request.keep_order = true;
+    request.budget = budget;
+    auto work = [graph = known.stream->graph, strategy = options_.strategy, request](std::stop_token stop) mutable {
+      request.cancel = std::move(stop);
+      for (int i = 0; i < most_tries && !request.cancel.stop_requested(); ++i) {
+        Plan found = plan_with(strategy, *graph, request);
+        if (found.within_budget()) return std::move(found.schedule);
+        ++request.seed;
+        request.effort *= 3;
+      }
+      return Schedule{};
+    };
+    if (options_.plan_in_background) {
+      known.job = planner_.submit(std::move(work));
+    } else {
+      known.job = std::make_shared<PlanJob>(std::move(work));
+      known.job->run();
+    }
+  }
+
+  void take(Known& known, bool wait) {
+    if (!known.job || (!wait && !known.job->done())) return;
+    Schedule schedule;
+    std::string why = "none was found";
+    try {
+      schedule = std::exchange(known.job, nullptr)->take();
+    } catch (const std::exception& error) {
+      why = error.what();
+    }
+    const bool better_than_none = known.stream->plan.has_value() && schedule.empty();
+    known.room = known.job_room;
+    known.unplannable = schedule.empty();
+    if (schedule.empty()) {
+      tell_("no plan for " + format_bytes(known.room) + " above the base: " + why + (better_than_none ? "" : "; steps stay online"));
+      return;
+    }
+    auto planned = std::make_shared<PlannedStream>(*known.stream);
+    planned->plan.emplace(*planned->graph, std::move(schedule));
+    known.above = planned->plan->peak() - start_bytes(*planned->graph);
+    log_.info("planned: " + std::to_string(planned->plan->recomputed()) + " of " + std::to_string(planned->graph->node_count()) +
+              " ops again, " + format_bytes(known.above) + " above the base");
+    known.used = false;
+    known.stream = std::move(planned);
+  }
+
+  const MemoryBudgetOptions& options_;
+  GuidedCounters& counters_;
+  const Log& log_;
+  std::function<void(const std::string&)> tell_ = [](const std::string& /*text*/) {};
+  std::list<Known> streams_;  // most recently seen first
+  int new_in_a_row_ = 0;
+  BackgroundPlanner planner_;
+};
+
+}  // namespace reprise

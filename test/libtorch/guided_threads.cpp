@@ -1,0 +1,246 @@
+// More than one thread or process around a step: what joins it, what does not, and work that goes on behind it.
+
+#include <reprise_test/guided.hpp>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <thread>
+
+#include <unistd.h>
+
+#include <torch/script.h>
+#ifdef USE_C10D_GLOO
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#endif
+
+using namespace reprise;
+using namespace reprise::testing;
+using namespace reprise::literals;
+using torch::Tensor;
+
+namespace {
+
+Tensor gelu(Tensor h, int /*layer*/) { return torch::gelu(h); }
+
+constexpr std::int64_t activation = 256 * 64 * 4;
+
+}  // namespace
+
+TEST_CASE("backward on a thread of its own that has joined the step", "[guided]") {
+  Stack plain, ours;
+  const Tensor x = torch::randn({256, 64});
+  plain.forward(x, gelu).pow(2).mean().backward();
+  const Contents expected = contents(all_of(*plain.layers));
+  plain.layers->zero_grad();
+  MemoryBudget budget{cpu_memory().live() + Bytes{11 * activation}, {.planning = {.effort = 0.1}, .plan_in_background = false, .over_budget = OverBudget::go_on}};
+  for (int i = 0; i < 5; ++i) {
+    {
+      auto step = budget.step();
+      ours.layers->zero_grad();
+      Tensor loss = ours.forward(x, gelu).pow(2).mean();
+      std::thread([&] {
+        auto here = step.here();
+        loss.backward();
+      }).join();
+    }
+    CHECK((contents(all_of(*ours.layers)) == expected));
+    CHECK(budget.last().recomputed > 0);
+  }
+  CHECK(budget.counters().planned_steps >= 4);
+}
+
+TEST_CASE("a thread that has not joined the step gets an error that says how to, and never reads what is not there", "[guided]") {
+  Stack stack;
+  const Tensor x = torch::randn({256, 64});
+  MemoryBudget budget{cpu_memory().live() + Bytes{6 * activation}, {.max_plans = 0, .over_budget = OverBudget::go_on}};
+  std::string text;
+  {
+    auto step = budget.step();
+    Tensor loss = stack.forward(x, gelu).pow(2).mean();
+    std::thread([&] {
+      try {
+        loss.backward();
+      } catch (const std::exception& error) {
+        text = error.what();
+      }
+    }).join();
+  }
+  CHECK(text.find("auto here = step.here();") != std::string::npos);
+  stack.layers->zero_grad();
+  {
+    auto step = budget.step();
+    stack.forward(x, gelu).pow(2).mean().backward();
+  }
+  Stack plain;
+  plain.forward(x, gelu).pow(2).mean().backward();
+  CHECK((contents(all_of(*stack.layers)) == contents(all_of(*plain.layers))));
+}
+
+TEST_CASE("what another thread writes behind the step's back counts as written by the host", "[guided]") {
+  const Tensor x = torch::randn({256, 64});
+  Tensor scale = torch::ones({256, 64});
+  const auto run = [&](const std::function<void()>& meanwhile) {
+    const torch::NoGradGuard no_grad;
+    scale.fill_(1.5);
+    Tensor h = x;
+    std::vector<Tensor> all;
+    for (int i = 0; i < 6; ++i) all.push_back(h = torch::tanh(h * scale));
+    meanwhile();
+    Tensor sum = torch::zeros_like(x);
+    for (const Tensor& t : all) sum = sum + t * scale;
+    return sum;
+  };
+  const auto write = [&] { std::thread([&] { scale.mul_(0.25); }).join(); };
+  const Contents expected = contents({run(write)});
+  MemoryBudget budget{cpu_memory().live() + Bytes{5 * activation}, {.max_plans = 0, .over_budget = OverBudget::go_on}};
+  Tensor result;
+  {
+    auto step = budget.step();
+    result = run(write);
+  }
+  CHECK(budget.last().evicted > 0);
+  CHECK((contents({result}) == expected));
+}
+
+TEST_CASE("a data loader with two workers inside of the step", "[guided]") {
+  struct Numbers : torch::data::datasets::Dataset<Numbers> {
+    Tensor all = torch::arange(20 * 64, torch::kFloat).view({20, 64}) / 1280;
+    torch::data::Example<> get(std::size_t i) override {
+      return {all[static_cast<std::int64_t>(i)].clone() * 2, torch::tensor(static_cast<float>(i))};
+    }
+    [[nodiscard]] std::optional<std::size_t> size() const override { return 20; }
+  };
+  const auto train = [](Stack& stack, MemoryBudget* budget) {
+    torch::optim::SGD optimizer(stack.layers->parameters(), torch::optim::SGDOptions(0.01));
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      const auto body = [&] {
+        auto loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
+            Numbers{}.map(torch::data::transforms::Stack<>()), torch::data::DataLoaderOptions().batch_size(10).workers(2).enforce_ordering(true));
+        for (auto& batch : *loader) {
+          optimizer.zero_grad();
+          (stack.forward(batch.data, gelu).mean(1) - batch.target).pow(2).mean().backward();
+          optimizer.step();
+        }
+      };
+      if (budget == nullptr) {
+        body();
+        continue;
+      }
+      auto step = budget->step();
+      body();
+    }
+  };
+  Stack plain, ours;
+  train(plain, nullptr);
+  MemoryBudget budget{cpu_memory().live() + 200_KiB, {.over_budget = OverBudget::go_on}};
+  train(ours, &budget);
+  CHECK(budget.counters().recomputed > 0);
+  CHECK((contents(all_of(*plain.layers)) == contents(all_of(*ours.layers))));
+}
+
+TEST_CASE("a module that torch::jit::load gave is fine-tuned", "[guided]") {
+  std::stringstream file;
+  {
+    torch::manual_seed(4);
+    torch::jit::Module module("net");
+    for (int i = 0; i < 6; ++i) module.register_parameter("w" + std::to_string(i), torch::randn({64, 64}) * 0.1, false);
+    module.define(R"(
+def forward(self, x):
+    h = x
+    for i in range(2):
+        h = torch.gelu(torch.mm(h, self.w0))
+        h = torch.tanh(torch.mm(h, self.w1))
+        h = torch.gelu(torch.mm(h, self.w2))
+    h = torch.sigmoid(torch.mm(h, self.w3))
+    return torch.mm(torch.gelu(torch.mm(h, self.w4)), self.w5)
+)");
+    module.save(file);
+  }
+  const std::string bytes = file.str();
+  check_planned(
+      [bytes] {
+        std::stringstream in(bytes);
+        auto module = std::make_shared<torch::jit::Module>(torch::jit::load(in));
+        std::vector<Tensor> parameters;
+        for (const Tensor& p : module->parameters()) parameters.push_back(p.requires_grad_());
+        auto optimizer = std::make_shared<torch::optim::SGD>(parameters, torch::optim::SGDOptions(0.1));
+        const Tensor x = torch::randn({256, 64}) * 0.5;
+        return Program{[=](int) {
+                         optimizer->zero_grad();
+                         module->forward({x}).toTensor().pow(2).mean().backward();
+                         optimizer->step();
+                       },
+                       [=] {
+                         auto tensors = parameters;
+                         for (const Tensor& p : parameters) tensors.push_back(p.grad());
+                         return tensors;
+                       }};
+      },
+      {70, 50}, 7, 4);  // the interpreter profiles its first runs and rewrites the code after them
+}
+
+#ifdef USE_C10D_GLOO
+namespace {
+
+Contents all_reduced(int rank, const std::string& file, bool guided) {
+  auto store = c10::make_intrusive<c10d::FileStore>(file, 2);
+  auto options = c10d::ProcessGroupGloo::Options::create();
+  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, 2);
+  auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, 2, options);
+  group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
+  group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+  Stack stack;
+  torch::optim::SGD optimizer(stack.layers->parameters(), torch::optim::SGDOptions(0.1));
+  const Tensor x = torch::full({256, 64}, 0.1 + rank);
+  MemoryBudget budget{cpu_memory().live() + Bytes{9 * activation}, {.plan_in_background = false, .over_budget = OverBudget::go_on}};
+  for (int i = 0; i < 4; ++i) {
+    const auto body = [&] {
+      optimizer.zero_grad();
+      Tensor loss = stack.forward(x, gelu).pow(2).mean();
+      loss.backward();
+      std::vector<c10::intrusive_ptr<c10d::Work>> works;
+      std::vector<std::vector<Tensor>> lists;
+      for (const Tensor& p : stack.layers->parameters()) lists.push_back({p.grad()});
+      for (auto& list : lists) works.push_back(group->allreduce(list));
+      Tensor more = stack.forward(x, gelu).sum();  // meanwhile
+      for (auto& work : works) work->wait();
+      optimizer.step();
+    };
+    if (!guided) {
+      body();
+      continue;
+    }
+    auto step = budget.step();
+    body();
+  }
+  if (guided && budget.counters().recomputed == 0) std::abort();
+  return contents(all_of(*stack.layers));
+}
+
+}  // namespace
+
+TEST_CASE("the other process of the all-reduce", "[.gloo_peer]") {
+  const char* file = std::getenv("REPRISE_TEST_STORE");
+  if (file == nullptr) return;
+  static_cast<void>(all_reduced(1, std::string(file) + ".eager", false));
+  static_cast<void>(all_reduced(1, std::string(file) + ".guided", true));
+}
+
+TEST_CASE("an asynchronous all-reduce of two processes inside of the step", "[guided]") {
+  const std::string file = (std::filesystem::temp_directory_path() / ("reprise-store-" + std::to_string(getpid()))).string();
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string command = "REPRISE_TEST_STORE='" + file + "' '" + self + "' '[.gloo_peer]' > /dev/null 2>&1";
+  int peer = -1;
+  std::thread other([&] { peer = std::system(command.c_str()); });
+  const Contents plain = all_reduced(0, file + ".eager", false), ours = all_reduced(0, file + ".guided", true);
+  other.join();
+  CHECK(peer == 0);
+  CHECK((plain == ours));
+  for (const char* end : {".eager", ".guided"}) std::filesystem::remove(file + end);
+}
+#endif

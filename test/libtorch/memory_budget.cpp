@@ -1,0 +1,269 @@
+// What the user of a MemoryBudget sees: budgets, advice, summaries, reports, logs, switches.
+
+#include <reprise_test/guided.hpp>
+#include <reprise_test/temp_dir.hpp>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+using namespace reprise;
+using namespace reprise::testing;
+using namespace reprise::literals;
+using torch::Tensor;
+
+namespace {
+
+Tensor gelu(Tensor h, int /*layer*/) { return torch::gelu(h); }
+
+/// A stack in training, one call a step.
+struct Loop {
+  Stack stack{};
+  torch::optim::SGD optimizer{stack.layers->parameters(), torch::optim::SGDOptions(0.01)};
+  Tensor x = torch::randn({256, 64});
+
+  void operator()() {
+    optimizer.zero_grad();
+    stack.forward(x, gelu).pow(2).mean().backward();
+    optimizer.step();
+  }
+  template <class AnyBudget>
+  void inside(AnyBudget& budget) {
+    auto step = budget.step();
+    (*this)();
+  }
+};
+
+const MemoryBudgetOptions at_once{.planning = {.effort = 0.1}, .plan_in_background = false};
+
+/// For as long as it is in scope.
+struct Environment {
+  const char* name;
+  Environment(const char* key, const char* value) : name(key) { ::setenv(key, value, 1); }
+  ~Environment() { ::unsetenv(name); }
+};
+
+}  // namespace
+
+TEST_CASE("a share of the unconstrained peak is known after the first step", "[guided]") {
+  Loop loop;
+  MemoryBudget budget{Budget::share(75), at_once};
+  loop.inside(budget);
+  const Bytes eager = budget.last().eager_peak;
+  CHECK(budget.last().peak == eager);
+  for (int i = 0; i < 3; ++i) {
+    loop.inside(budget);
+    CHECK(budget.last().budget == share_of(75, eager));
+    CHECK(budget.last().planned);
+    CHECK(budget.last().peak == budget.last().predicted_peak);
+    CHECK(budget.last().peak <= share_of(75, eager));
+  }
+}
+
+TEST_CASE("a budget is a share of free memory, or none at all", "[guided]") {
+  const Budget free = Budget::of_free_memory(50, cpu_memory().live());
+  CHECK(free.kind == Budget::Kind::bytes);
+  CHECK(free.bytes > cpu_memory().live());
+  CHECK_THROWS_AS(MemoryBudget{Budget{}}, Error);
+  CHECK_THROWS_AS(MemoryBudget{Budget::extra_time(10)}, Error);
+  CHECK_THROWS_AS(Budget::of_free_memory(0, 0_B), Error);
+  MemoryBudget budget{1_GiB};
+  CHECK_THROWS_AS(budget.set(Bytes{-1}), Error);
+  CHECK_THROWS_AS(budget.advise(), Error);
+  CHECK_THROWS_AS(budget.report("nowhere.html"), Error);
+}
+
+TEST_CASE("another budget holds from the next step on, and is planned for", "[guided]") {
+  Loop loop;
+  MemoryBudget budget{1024_GiB, at_once};
+  for (int i = 0; i < 2; ++i) loop.inside(budget);
+  CHECK(budget.last().recomputed == 0);
+  const Bytes eager = budget.last().eager_peak, floor = budget.last().floor;
+  budget.set(floor + share_of(50, eager - floor));
+  for (int i = 0; i < 2; ++i) loop.inside(budget);
+  CHECK(budget.last().planned);
+  CHECK(budget.last().peak <= floor + share_of(50, eager - floor));
+  const std::int64_t tight = budget.last().recomputed;
+  CHECK(tight > 0);
+  budget.set(1024_GiB);
+  for (int i = 0; i < 2; ++i) loop.inside(budget);
+  CHECK(budget.last().planned);
+  CHECK(budget.last().recomputed == 0);
+}
+
+TEST_CASE("advice after one step is a budget that works", "[guided]") {
+  Loop first;
+  MemoryBudget budget{1024_GiB, at_once};
+  budget.watch(first.stack.layers);
+  first.inside(budget);
+  const Advice advice = budget.advise();
+  CHECK(advice.unconstrained == budget.last().eager_peak);
+  CHECK(advice.floor == budget.last().floor);
+  CHECK(advice.shares.total() == advice.floor);
+  CHECK(advice.shares.of(Role::parameter) == Bytes{6 * (64 * 64 + 64) * 4});
+  CHECK(advice.smallest < advice.unconstrained);
+  CHECK(advice.text().find("0.weight") != std::string::npos);
+  budget.set(advice.smallest);
+  for (int i = 0; i < 2; ++i) first.inside(budget);
+  CHECK(budget.last().planned);
+  CHECK(budget.last().peak <= advice.smallest);
+}
+
+TEST_CASE("an error above the budget says what is held and what would do", "[guided]") {
+  Loop loop;
+  MemoryBudgetOptions options = at_once;
+  options.over_budget = OverBudget::error;
+  MemoryBudget budget{1024_GiB, options};
+  budget.watch(loop.stack.layers);
+  loop.inside(budget);
+  budget.set(cpu_memory().live() + 10_KiB);
+  std::string text;
+  try {
+    loop.inside(budget);
+  } catch (const Error& error) {
+    CHECK(error.code() == Errc::budget_unreachable);
+    text = error.what();
+  }
+  CHECK(text.find("aten::") == 0);
+  CHECK(text.find("parameter") != std::string::npos);
+  CHECK(text.find("largest: ") != std::string::npos);
+  CHECK(text.find("smallest feasible budget") != std::string::npos);
+  budget.set(1024_GiB);
+  loop.inside(budget);
+  Loop plain;
+  plain.x = loop.x;
+  plain();  // the step that threw has changed nothing: it failed in its forward pass
+  plain();
+  CHECK((contents(all_of(*plain.stack.layers)) == contents(all_of(*loop.stack.layers))));
+}
+
+TEST_CASE("above the budget by choice: a notice, and the step goes on", "[guided]") {
+  Loop loop;
+  std::vector<std::string> notices;
+  MemoryBudgetOptions options = at_once;
+  options.over_budget = OverBudget::go_on;
+  options.on_notice = [&](const std::string& text) { notices.push_back(text); };
+  MemoryBudget budget{cpu_memory().live() + 10_KiB, options};
+  loop.inside(budget);
+  CHECK(budget.last().over_budget);
+  CHECK(budget.last().peak > budget.last().budget);
+  REQUIRE_FALSE(notices.empty());
+  CHECK(notices.front().find("is more than the budget of") != std::string::npos);
+}
+
+TEST_CASE("each step is told of, and summed up", "[guided]") {
+  Loop loop;
+  std::vector<GuidedStepReport> seen;
+  MemoryBudget budget{Budget::savable(50), at_once};
+  budget.on_step([&](const GuidedStepReport& report) { seen.push_back(report); });
+  for (int i = 0; i < 4; ++i) loop.inside(budget);
+  REQUIRE(seen.size() == 4);
+  CHECK_FALSE(seen[0].planned);
+  CHECK(seen[3].planned);
+  CHECK(seen[3].recomputed > 0);
+  CHECK(seen[3].extra_time.count > 0);
+  CHECK(seen[3].time.count > seen[3].extra_time.count);
+  CHECK(budget.counters().steps == 4);
+  CHECK(budget.counters().planned_steps == 3);
+  const std::string summary = budget.summary();
+  CHECK(summary.find("step: 4 steps, 3 planned, 1 online") == 0);
+  CHECK(summary.find("predicted " + format_bytes(seen[3].predicted_peak)) != std::string::npos);
+}
+
+TEST_CASE("a report is a page about the step", "[guided]") {
+  Loop loop;
+  const reprise_test::TempDir folder;
+  MemoryBudget budget{Budget::savable(50), at_once};
+  budget.watch(loop.stack.layers);
+  for (int i = 0; i < 2; ++i) loop.inside(budget);
+  const auto file = folder / "report.html";
+  budget.report(file, 3);
+  std::stringstream page;
+  page << std::ifstream(file).rdbuf();
+  CHECK(page.str().find("Memory before and after") != std::string::npos);
+  CHECK(page.str().find("2 steps, 1 planned") != std::string::npos);
+  CHECK_THROWS_AS(budget.report(folder / "no/such/folder.html", 0), Error);
+}
+
+TEST_CASE("a log line when a plan is made, used for the first time, and left", "[guided]") {
+  Loop loop;
+  std::string log;
+  MemoryBudgetOptions options = at_once;
+  options.log_level = LogLevel::info;
+  options.on_log = [&](LogLevel, const std::string& text) { log += text + "\n"; };
+  MemoryBudget budget{Budget::savable(50), options};
+  for (int i = 0; i < 3; ++i) loop.inside(budget);
+  CHECK(log.find("planned: ") != std::string::npos);
+  CHECK(log.find("used for the first time") != std::string::npos);
+  CHECK(log.find("left") == std::string::npos);
+  {
+    auto step = budget.step();
+    static_cast<void>(torch::tanh(loop.x));
+  }
+  {
+    auto step = budget.step();
+    loop.optimizer.zero_grad();
+    static_cast<void>(torch::tanh(loop.stack.forward(loop.x, gelu)));
+  }
+  CHECK(log.find("the plan was left at node ") != std::string::npos);
+}
+
+TEST_CASE("REPRISE=off makes a step do nothing", "[guided]") {
+  const Environment off("REPRISE", "off");
+  Loop loop;
+  MemoryBudget budget{1_KiB};
+  {
+    auto step = budget.step();
+    CHECK(DispatchHook::current() == nullptr);
+    CHECK(memory_gate() == nullptr);
+    auto here = step.here();
+    step.pin(loop.x);
+    loop();
+    auto inner = budget.step();
+    step.finish();
+  }
+  CHECK(budget.counters().steps == 0);
+}
+
+TEST_CASE("plans are made in the background while steps run online, and are taken up when they are there", "[guided]") {
+  Loop loop;
+  MemoryBudget budget{1024_GiB, {.planning = {.effort = 0.1}, .plan_in_background = false}};
+  loop.inside(budget);
+  const Bytes eager = budget.last().eager_peak, floor = budget.last().floor;
+  MemoryBudget background{floor + share_of(50, eager - floor), {.planning = {.effort = 0.1}}};
+  loop.inside(background);
+  CHECK_FALSE(background.last().planned);
+  background.wait();
+  loop.inside(background);
+  CHECK(background.last().planned);
+  CHECK(background.last().recomputed > 0);
+}
+
+TEST_CASE("a loop whose stream never comes again is not planned for ever", "[guided]") {
+  Loop loop;
+  MemoryBudget budget{1024_GiB, {.planning = {.effort = 0.1}, .plan_in_background = false, .max_plans = 2}};
+  for (int i = 0; i < 12; ++i) {
+    auto step = budget.step();
+    Tensor h = loop.x;
+    for (int k = 0; k <= i; ++k) h = torch::tanh(h);
+  }
+  CHECK(budget.counters().plans <= 5);
+  CHECK(budget.counters().online_steps == 12);
+}
+
+TEST_CASE("outside of a step nothing is recorded, and nothing of a step is left", "[guided]") {
+  const Bytes before = cpu_memory().live();
+  {
+    Loop loop;
+    MemoryBudget budget{Budget::savable(40), at_once};
+    for (int i = 0; i < 3; ++i) {
+      loop.inside(budget);
+      CHECK(DispatchHook::current() == nullptr);
+      CHECK(memory_gate() == nullptr);
+      CHECK(cpu_memory().existing() == cpu_memory().live());
+      for (const Tensor& t : all_of(*loop.stack.layers)) CHECK_FALSE(t.storage().unsafeGetStorageImpl()->has_materializer());
+    }
+  }
+  CHECK(cpu_memory().live() == before);
+}

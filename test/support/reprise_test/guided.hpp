@@ -1,0 +1,207 @@
+#pragma once
+// Training programs inside a budget, compared with what they do without one: bit for bit, at the predicted peak.
+//
+//   check_planned([] { return stack_program([](Tensor h, int) { return torch::gelu(h); }); });
+//
+// runs the program eagerly, then inside F + q (E - F) for several q and at the least budget that a plan is found for (E: what it takes
+// without a budget, F: the floor), five steps each; compares everything that it leaves after each step; and checks how: planned from the
+// second step on, with ops that run again, nothing moved out.
+
+#include "models/task.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <initializer_list>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <reprise/libtorch/memory_budget.hpp>
+#include <reprise_test/eager.hpp>
+
+namespace reprise::testing {
+
+using namespace reprise::literals;
+using torch::Tensor;
+
+/// A training program: `step` is what a user's loop body would be, `state` all that must come out the same.
+struct Program {
+  std::function<void(int)> step{};
+  std::function<std::vector<Tensor>()> state{};
+};
+
+/// Contents outside LibTorch's allocator, so that remembering them changes no peak.
+using Contents = std::vector<std::vector<std::byte>>;
+
+inline Contents contents(const std::vector<Tensor>& tensors) {
+  Contents all;
+  for (const Tensor& t : tensors) {
+    if (!t.defined()) continue;
+    const Tensor plain = t.detach().contiguous();
+    const auto* bytes = static_cast<const std::byte*>(plain.const_data_ptr());
+    all.emplace_back(bytes, bytes + plain.nbytes());
+  }
+  return all;
+}
+
+struct Reference {
+  std::vector<Contents> states{};
+  Bytes start{}, eager{}, floor{}, smallest{};
+  Bytes own{};  ///< what it takes where everything goes after its last use, and nothing is computed again
+};
+
+/// As a share: the least budget that a plan is found for.
+inline constexpr double least = -1;
+
+/// The program as it is, and under a budget that is never reached: what it takes, and what it cannot go below.
+inline Reference reference(const std::function<Program()>& make, int steps, bool find_least = false) {
+  Reference result;
+  {
+    Program program = make();
+    for (int i = 0; i < steps; ++i) {
+      torch::manual_seed(static_cast<std::uint64_t>(50 + i));
+      program.step(i);
+      result.states.push_back(contents(program.state()));
+    }
+  }
+  Program program = make();
+  MemoryBudget budget{1024_GiB, {.planning = {.effort = 0.1}, .plan_in_background = false}};
+  result.start = cpu_memory().live();
+  for (int i = 0; i < steps; ++i) {
+    torch::manual_seed(static_cast<std::uint64_t>(50 + i));
+    {
+      auto step = budget.step();
+      program.step(i);
+    }
+    result.eager = std::max(result.eager, budget.last().eager_peak);
+    result.floor = std::max(result.floor, budget.last().floor);
+  }
+  if (find_least) {
+    const StepGraph& graph = budget.graph();
+    result.own = budget.last().base + simulate(graph, own_order(graph)).peak - StreamCache::start_bytes(graph);
+    result.smallest = budget.advise().smallest;
+  }
+  return result;
+}
+
+struct Outcome {
+  GuidedCounters counters{};
+  std::vector<GuidedStepReport> steps{};
+  Bytes budget{}, start{};
+};
+
+/// The program inside F + share (E - F), compared with the reference after every step.
+template <EvictionPolicy Policy = CostSizeStaleness>
+Outcome run_inside(const std::function<Program()>& make, const Reference& expected, double share, bool plans = true) {
+  Outcome outcome;
+  Program program = make();
+  const Bytes start = outcome.start = cpu_memory().live();
+  const Bytes savable = expected.eager - expected.floor;
+  outcome.budget = start - expected.start + (share == least ? expected.smallest + share_of(3, savable) : expected.floor + share_of(share, savable));
+  BasicMemoryBudget<Policy> budget{Budget(outcome.budget),
+                                   {.planning = {.effort = 0.1}, .plan_in_background = !plans, .over_budget = OverBudget::go_on}};
+  for (std::size_t i = 0; i < expected.states.size(); ++i) {
+    INFO("step " << i << " at " << share << " %");
+    torch::manual_seed(50 + i);
+    {
+      auto step = budget.step();
+      program.step(static_cast<int>(i));
+    }
+    outcome.steps.push_back(budget.last());
+    const GuidedStepReport& last = budget.last();
+    INFO("peak " << last.peak.count << " predicted " << last.predicted_peak.count << " budget " << last.budget.count << " "
+                 << last.left_because);
+    CHECK((contents(program.state()) == expected.states[i]));
+    if (!last.over_budget) CHECK(last.peak <= last.budget);
+    if (last.planned && last.left_because.empty() && last.predicted_peak > 0_B) CHECK(last.peak == last.predicted_peak);
+  }
+  outcome.counters = budget.counters();
+  return outcome;
+}
+
+/// At several budgets: planned from the second step on, with recomputation, nothing moved out.
+inline void check_planned(const std::function<Program()>& make, std::initializer_list<double> shares = {70, 50, 35, least}, int steps = 5,
+                   int online = 1) {
+  const Reference expected = reference(make, steps, true);
+  for (double share : shares) {
+    INFO(share << " %");
+    const Outcome outcome = run_inside(make, expected, share);
+    CHECK(outcome.counters.planned_steps >= steps - online);
+    std::int64_t again = 0;
+    for (std::size_t i = static_cast<std::size_t>(online); i < outcome.steps.size(); ++i) {
+      again += outcome.steps[i].recomputed;
+      CHECK(outcome.steps[i].moved == 0_B);
+      CHECK_FALSE(outcome.steps[i].over_budget);
+    }
+    const bool must = outcome.budget - outcome.start < expected.own - expected.start;
+    if (must || share == least) CHECK(again > 0);
+  }
+}
+
+inline void check_equal(const std::function<Program()>& make, std::initializer_list<double> shares = {60, 15}, int steps = 4) {
+  const Reference expected = reference(make, steps);
+  for (double share : shares) static_cast<void>(run_inside(make, expected, share));
+}
+
+inline std::vector<Tensor> all_of(const torch::nn::Module& module) {
+  std::vector<Tensor> tensors = module.parameters();
+  for (const Tensor& p : module.parameters()) tensors.push_back(p.grad());
+  for (const Tensor& b : module.buffers()) tensors.push_back(b);
+  return tensors;
+}
+
+/// A model's loop; an optimizer without state unless one is asked for.
+inline Program train(std::string_view name, std::optional<OptimizerKind> kind = std::nullopt) {
+  auto task = std::make_shared<models::Task>(models::make(name, models::Config::tiny));
+  std::shared_ptr<torch::optim::Optimizer> optimizer =
+      kind ? std::shared_ptr<torch::optim::Optimizer>(make_optimizer(*kind, task->module->parameters()))
+           : std::make_shared<torch::optim::SGD>(task->module->parameters(), torch::optim::SGDOptions(0.01));
+  auto loss = std::make_shared<Tensor>();
+  auto batches = std::make_shared<std::vector<std::vector<Tensor>>>();
+  for (int i = 0; i < 5; ++i) batches->push_back(task->make_batch(i));
+  return {[=](int i) {
+            optimizer->zero_grad();
+            Tensor now = task->loss(batches->at(static_cast<std::size_t>(i)));
+            now.backward();
+            optimizer->step();
+            *loss = now.detach();
+          },
+          [=] {
+            std::vector<Tensor> tensors = all_of(*task->module);
+            tensors.push_back(*loss);
+            tensors.push_back(generator_state());
+            return tensors;
+          }};
+}
+
+/// A stack of linear layers with what `between` does after each, trained by plain steps.
+struct Stack {
+  torch::nn::Sequential layers{};
+  explicit Stack(int depth = 6, int width = 64) {
+    torch::manual_seed(1);
+    for (int i = 0; i < depth; ++i) layers->push_back(torch::nn::Linear(width, width));
+  }
+  Tensor forward(Tensor x, const std::function<Tensor(Tensor, int)>& between) {
+    int i = 0;
+    for (auto& layer : *layers) x = between(layer.forward(x), i++);
+    return x;
+  }
+};
+
+inline Program stack_program(const std::function<Tensor(Tensor, int)>& between, const std::function<void(Stack&, Tensor, int)>& loop = {}) {
+  auto stack = std::make_shared<Stack>();
+  auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(), torch::optim::SGDOptions(0.01));
+  const Tensor x = torch::randn({256, 64});
+  return {[=](int i) {  // as long as there is no other loop: the plainest one
+            if (loop) return loop(*stack, x, i);
+            optimizer->zero_grad();
+            stack->forward(x, between).pow(2).mean().backward();
+            optimizer->step();
+          },
+          [=] { return all_of(*stack->layers); }};
+}
+
+}  // namespace reprise::testing
