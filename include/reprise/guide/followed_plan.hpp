@@ -34,16 +34,12 @@ class FollowedPlan {
       if (!s.persistent && s.last < schedule_.size()) at[s.last].push_back(static_cast<std::uint32_t>(i));
     }
     for (const auto& list : at) frees_.push_back(list);
-    last_made_.assign(graph.value_count(), 0);
     used_until_.assign(graph.value_count(), 0);
     at_start_.assign(resolution_.storages.size(), ValueId{});
     for (const ValueInstance& v : resolution_.values) {
-      if (v.made_by != no_index) {
-        last_made_[v.value.index] = std::max(last_made_[v.value.index], v.made_by);
-      } else {
-        used_until_[v.value.index] = resolution_.storages[v.storage].last;
-        if (graph.value(v.value).owns()) at_start_[v.storage] = v.value;
-      }
+      if (v.made_by != no_index) continue;
+      used_until_[v.value.index] = resolution_.storages[v.storage].last;
+      if (graph.value(v.value).owns()) at_start_[v.storage] = v.value;
     }
   }
 
@@ -61,8 +57,6 @@ class FollowedPlan {
   }
   /// Storage instances that are given up after the occurrence.
   [[nodiscard]] auto frees(std::uint32_t occurrence) const { return frees_[occurrence]; }
-  /// The last occurrence that makes the value; 0 for what is there from the start.
-  [[nodiscard]] std::uint32_t last_made(ValueId v) const { return last_made_[v.index]; }
   /// Of what is there from the start: the last occurrence that uses it.
   [[nodiscard]] std::uint32_t used_until(ValueId v) const { return used_until_[v.index]; }
   /// The value that brought a storage instance from before the step; none for what a node makes.
@@ -93,7 +87,6 @@ class FollowedPlan {
   NodeId last_again_{0};
   std::vector<std::uint32_t> first_;      // by node
   FlatLists<std::uint32_t> frees_;        // by occurrence
-  std::vector<std::uint32_t> last_made_;  // by value
   std::vector<std::uint32_t> used_until_;  // by value
   std::vector<ValueId> at_start_;          // by storage instance
 };

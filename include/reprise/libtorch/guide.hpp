@@ -107,6 +107,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
       if (!call.facts->builtin) marks_[s].pinned = true;  // it may go on working on it behind our back
     }
     for (StorageIndex s : writes) end_version(s);
+    note_operands(call);
   }
 
   void after(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> /*results*/, NodeId node) override {
@@ -126,8 +127,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   void failed(const Call& /*call*/, std::span<const StorageIndex> writes) override {
     catch_up();
     leave_plan("an op threw");
-    for (StorageIndex s : writes)  // what it has written by then is not what any call would make
-      if (const ValueId v = recorder_.newest_in(s); v.valid()) makeable_[v.index] = false;
+    for (StorageIndex s : writes) spoil(s);
     end_running();
     op_ = nullptr;
   }
@@ -142,7 +142,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     const NodeId maker = newest.valid() ? recording().values[newest.index].producer : NodeId{};
     const bool expected = stream_ != nullptr && maker.valid() && !stream_->graph->node(maker).recomputable;
     if (!expected) leave_stream("the host took a pointer");
-    if (newest.valid()) makeable_[newest.index] = false;
+    if (newest.valid()) makeable_[newest.index] = pure_[newest.index] = false;
     end_version(s);
     if (maker.valid()) recorder_.forbid_again(maker);
     if (newest.valid())
@@ -182,19 +182,10 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     policy_.erase(s);
     if (s >= marks_.size()) return false;
     if (recorder_.is_on() && (marks_[s].told || outlives_unread(s) || recorder_.is_persistent(s))) recorder_.note_release(s);
-    if (stream_ != nullptr && wanted_by_plan(s)) return true;
     const ValueId v = recorder_.newest_in(s);
-    if (!v.valid() || makeable(v)) return false;
-    bool wanted = false;
-    for (ValueId dependant : dependants_of(v)) {  // they were made from this: from now on they can only be kept
-      const StorageIndex t = recorder_.storage_of(dependant);
-      if (stream_ != nullptr && (storages_.where(t) != Where::dropped || made_later(dependant))) continue;  // the plan sees to it
-      makeable_[dependant.index] = false;
-      if (!recorder_.storages().alive(t) || recorder_.newest_in(t) != dependant) continue;
-      marks_[t].told = true;
-      wanted = wanted || storages_.where(t) == Where::dropped;
-    }
-    return wanted;
+    if (v.valid() && !pure(v)) tell_of_dependants(v);
+    if (stream_ != nullptr && wanted_by_plan(s)) return true;
+    return v.valid() && !makeable(v) && !forget_source(v);
   }
 
  private:
@@ -205,7 +196,8 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     auto found = choose_ ? choose_(recording(), call, recorder_.base()) : nullptr;
     if (!found) return;
     if (recorder_.calls_seen() == 0) return follow(std::move(found));
-    if (!enter(std::move(found), NodeId{recorder_.calls_seen()})) entered_ = true;
+    entered_ = true;
+    enter(std::move(found), NodeId{recorder_.calls_seen()});
   }
 
   void follow_stream(const Call& call) {

@@ -16,6 +16,7 @@
 //
 // REPRISE=off in the environment makes step() do nothing, REPRISE_LOG=info tells what is done.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <exception>
@@ -151,7 +152,9 @@ class BasicMemoryBudget {
     const PlannedStream& stream = last_stream();
     PlanRequest request = options_.planning;
     request.keep_order = true;
-    return reprise::advise(*stream.graph, request, options_.strategy, last_.base - StreamCache::start_bytes(*stream.graph));
+    Advice advice = reprise::advise(*stream.graph, request, options_.strategy, base_ - StreamCache::start_bytes(*stream.graph));
+    advice.unconstrained = base_ + (stream.recording->peak - stream.recording->base);  // autograd holds more than the graph's own order
+    return advice;
   }
 
   /// The graph of the stream that was seen last, as it is planned.
@@ -167,7 +170,7 @@ class BasicMemoryBudget {
     const std::vector<Plan> curve = points > 0 ? frontier(*stream.graph, request, points) : std::vector<Plan>{};
     Plan plan;
     plan.schedule = stream.plan ? stream.plan->schedule() : own_order(*stream.graph);
-    if (last_.budget > Bytes{0}) plan.budget = last_.budget - (last_.base - StreamCache::start_bytes(*stream.graph));
+    if (last_.budget > Bytes{0}) plan.budget = last_.budget - (base_ - StreamCache::start_bytes(*stream.graph));
     std::ofstream out(file);
     if (!out) throw Error(Errc::io, "'" + file.string() + "' cannot be written");
     write_step_report(out, *stream.graph, plan, curve, summary());
@@ -198,6 +201,7 @@ class BasicMemoryBudget {
     guide.emplace(
         limit_here(), error, file_, policy_, [this](const Recording& so_far, const Call& next, Bytes base) { return choose(so_far, next, base); },
         [this] { return streams_.last() != nullptr ? advise().text() : std::string{}; });
+    if (options_.verify) guide->verify();
     ++counters_.steps;
     last_ = {};
     following_.reset();
@@ -244,7 +248,7 @@ class BasicMemoryBudget {
   void end(std::optional<Guide<Policy>>& guide) {
     Recording recording = guide->finish();
     const GuideCounters counters = guide->counters();
-    last_.base = recording.base - excluded_;
+    last_.base = base_ = recording.base - excluded_;
     last_.peak = cpu_memory().peak() - excluded_;
     last_.budget = limit_now();
     last_.planned = counters.followed || (counters.carried_out && following_);
@@ -284,11 +288,15 @@ class BasicMemoryBudget {
     resolve();
   }
 
-  // Of a share: in bytes, by what the last step would have taken.
+  // Of a share: in bytes, by what the largest step so far would have taken.
   void resolve() {
-    if (budget_.kind == Budget::Kind::bytes || counters_.steps == 0 || last_.floor <= Bytes{0}) return;
-    resolved_ = budget_.resolve(last_.eager_peak, last_.floor);
-    streams_.plan_last(room_above(last_.base, resolved_));
+    if (last_.floor > Bytes{0}) {
+      largest_ = std::max(largest_, last_.eager_peak);
+      largest_floor_ = std::max(largest_floor_, last_.floor);
+    }
+    if (budget_.kind == Budget::Kind::bytes || largest_floor_ <= Bytes{0}) return;
+    resolved_ = budget_.resolve(largest_, largest_floor_);
+    streams_.plan_last(room_above(base_, resolved_));
   }
 
   void notice(const std::string& text) const {
@@ -303,6 +311,8 @@ class BasicMemoryBudget {
   SpillFile file_;
   bool off_ = false;
   Bytes resolved_{}, excluded_{};
+  Bytes base_{};                       // of the last step that ended
+  Bytes largest_{}, largest_floor_{};  // of all steps so far: without a budget, and no schedule can go below
   GuidedCounters counters_;
   StreamCache streams_;
   std::shared_ptr<const PlannedStream> following_;

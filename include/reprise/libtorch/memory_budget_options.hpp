@@ -30,6 +30,7 @@ struct MemoryBudgetOptions {
   bool plan_in_background = true;  ///< steps go on online meanwhile; false: the step that ends waits for its plan
   std::size_t max_plans = 8;       ///< streams that are kept, the least recently seen is forgotten; 0: every step is online
   OverBudget over_budget = OverBudget::error_at_first;
+  bool verify = false;  ///< compare everything that runs again with what it was, and throw where it differs: slow, for the doubtful
   Bytes limit_until_known{};             ///< for a share: the limit of the first step; 0 for 80 % of free memory
   std::filesystem::path spill_folder{};  ///< for what can neither be kept nor made again
   LogLevel log_level = log_level_of_environment();

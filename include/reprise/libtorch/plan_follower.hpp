@@ -37,24 +37,19 @@ class PlanFollower : public Remaker {
   }
 
   /// Another plan, whose stream is the same up to the op that comes now: what it has given up by now goes; what it has kept and the plan
-  /// before it has dropped comes back when it is read. True where the two are agreed.
-  bool enter(std::shared_ptr<const PlannedStream> stream, NodeId now) {
+  /// before it has dropped comes back when it is read.
+  void enter(std::shared_ptr<const PlannedStream> stream, NodeId now) {
     follow(std::move(stream));
     next_ = now;
-    if (!has_plan()) return true;
-    const std::vector<StorageIndex> kept = instances_at(stream_->plan->begin_of(now));
-    bool as_it_was = true;
+    if (!has_plan()) return;
+    place_instances(stream_->plan->begin_of(now));
     for (StorageIndex s = 0; s < storages_.size(); ++s) {
       const ValueId newest = recorder_.newest_in(s);
       const bool planned = newest.valid() && recording().values[newest.index].producer.valid();
       if (!planned || marks_[s].instance != no_index || marks_[s].running > 0) continue;
-      const Where before = storages_.where(s);
-      if (before == Where::held) storages_.release_held(s);
+      if (storages_.where(s) == Where::held) let_held_go(s);
       else drop_if_possible(s);
-      as_it_was = as_it_was && storages_.where(s) == before;
     }
-    for (StorageIndex s : kept) as_it_was = as_it_was && storages_.where(s) == Where::resident;
-    return as_it_was;
   }
 
   /// Does everything that the plan has before this node; calls that the recorder added on its own lie on the way.
@@ -105,21 +100,14 @@ class PlanFollower : public Remaker {
   /// From here on the step goes on without the plan. What the plan holds goes under the user's tensors, or is let go.
   void leave_plan(const char* why) {
     if (stream_ == nullptr) return;
+    settle_instances();
+    if (in_occurrence_) {  // its operands are left to it
+      if (leave_after_ == nullptr) leave_after_ = why;
+      return;
+    }
     counters_.carried_out = has_plan() && next_.index >= stream_->plan->last_again().index;
     counters_.left_at = next_.index;
     counters_.left_because = why;
-    for (std::uint32_t i = 0; i < instances_.size(); ++i) {
-      if (!instances_[i].own) continue;
-      const StorageIndex s = recorder_.storage_of(instances_[i].newest);
-      const bool newest = recorder_.newest_in(s) == instances_[i].newest;
-      if (newest && storages_.where(s) == Where::dropped && supply(s)) continue;
-      if (newest && storages_.where(s) == Where::gone) {  // a source of something that is dropped, perhaps
-        storages_.hold(s, std::exchange(instances_[i].own, {}));
-        came_back(s);
-      } else {
-        release_own(i);
-      }
-    }
     stream_ = nullptr;
     for (Mark& mark : marks_) mark.instance = no_index;
   }
@@ -138,6 +126,7 @@ class PlanFollower : public Remaker {
     const auto own = own_of_.find(recorder_.newest_in(s).index);
     if (own == own_of_.end()) return false;
     Instance& instance = instances_[own->second];
+    if (instance.operand) return false;  // it cannot be taken from under what runs
     cpu_memory().move_out(storages_.bytes(s).count);
     storages_.put_back(s, std::exchange(instance.own.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(), c10::DataPtr{}));
     instance.own = {};
@@ -145,10 +134,6 @@ class PlanFollower : public Remaker {
     marks_[s].instance = own->second;
     own_of_.erase(own);
     return true;
-  }
-
-  [[nodiscard]] bool made_later(ValueId v) const override {
-    return has_plan() && v.index < stream_->graph->value_count() && stream_->plan->last_made(v) >= stream_->plan->begin_of(next_);
   }
 
   const PlannedStream* stream_ = nullptr;  // while it is followed
@@ -160,24 +145,40 @@ class PlanFollower : public Remaker {
     StorageIndex user = no_storage;
     c10::Storage own{};
     ValueId newest{};
+    bool operand = false;  ///< of what runs again just now
   };
 
   [[nodiscard]] bool has_plan() const { return stream_ != nullptr && stream_->plan.has_value(); }
 
-  // The storages that hold what the plan has at this point.
-  std::vector<StorageIndex> instances_at(std::uint32_t here) {
+  // What the plan has made again goes under the user's tensors, is held for what may have to be made from it, or is let go.
+  void settle_instances() {
+    for (std::uint32_t i = 0; i < instances_.size(); ++i) {
+      if (!instances_[i].own || instances_[i].operand) continue;
+      const StorageIndex s = recorder_.storage_of(instances_[i].newest);
+      const bool newest = recorder_.newest_in(s) == instances_[i].newest;
+      if (newest && storages_.where(s) == Where::dropped && supply(s)) continue;
+      if (newest && storages_.where(s) == Where::gone) {
+        forget_own(i);
+        storages_.hold(s, std::exchange(instances_[i].own, {}));
+        instances_[i].user = s;
+        came_back(s);
+      } else {
+        release_own(i);
+      }
+    }
+  }
+
+  // What the plan has at this point lies in the user's storages.
+  void place_instances(std::uint32_t here) {
     const Resolution& resolution = stream_->plan->resolution();
-    std::vector<StorageIndex> kept;
     for (const ValueInstance& value : resolution.values) {
       if (value.made_by == no_index || value.made_by >= here || stream_->graph->value(value.value).alias_of.valid()) continue;
       const StorageInstance& lies_in = resolution.storages[value.storage];
       const StorageIndex s = recorder_.storage_of(value.value);
       if (lies_in.persistent || lies_in.last < here || s == no_storage || recorder_.newest_in(s) != value.value) continue;
-      instances_[value.storage] = {true, s, {}, value.value};
+      instances_[value.storage] = {true, s, {}, value.value, false};
       marks_[s].instance = value.storage;
-      kept.push_back(s);
     }
-    return kept;
   }
 
   void run_occurrences(NodeId before) {
@@ -192,20 +193,38 @@ class PlanFollower : public Remaker {
   }
 
   void run_occurrence(std::uint32_t i) {
+    in_occurrence_ = true;
+    leave_after_ = nullptr;
+    const Bytes existing_peak = cpu_memory().existing_peak();
+    try {
+      run_again_as_planned(i);
+    } catch (...) {
+      end_occurrence(i);
+      throw;
+    }
+    end_occurrence(i);
+    cpu_memory().forget_existing_peak_since(existing_peak);
+  }
+
+  void end_occurrence(std::uint32_t i) {
+    for (std::uint32_t value : stream_->plan->resolution().inputs[i]) instances_[stream_->plan->resolution().values[value].storage].operand = false;
+    in_occurrence_ = false;
+    if (leave_after_ != nullptr) leave_plan(leave_after_);
+  }
+
+  void run_again_as_planned(std::uint32_t i) {
     const NodeId node = stream_->plan->schedule()[i];
     const Call& call = recording().calls[node.index];
     const Resolution& resolution = stream_->plan->resolution();
-    const Bytes existing_peak = cpu_memory().existing_peak();
+    Needed needed(marks_);
     std::vector<at::Tensor> tensors(call.reads.size());
     for (std::size_t k = 0; k < call.reads.size(); ++k) {
       if (!call.reads[k].value.valid() || is_moved_statistic(call, call.reads[k])) continue;
-      tensors[k] = planned_tensor(i, node, call.reads[k].value);
-      if (stream_ == nullptr) return;
+      tensors[k] = planned_tensor(i, node, call.reads[k].value, needed);
       if (!tensors[k].defined()) return leave_plan("what is needed to make something again has gone");
     }
     std::vector<c10::IValue> results;
     if (call.kind == CallKind::op) results = run_again(call, node, tensors);
-    if (stream_ == nullptr) return;  // memory ran out on the way
     for (std::size_t k = 0; k < call.results.size(); ++k) {
       const std::uint32_t value = resolution.outputs[i][k];
       if (value == no_index) continue;
@@ -213,31 +232,40 @@ class PlanFollower : public Remaker {
       if (resolution.storages[instance].made_by == i && !instances_[instance].live) {
         const at::Tensor tensor = result_again(call, call.results[k], results, tensors);
         if (!tensor.defined()) return leave_plan("an op made less when it ran again");
-        instances_[instance] = {true, no_storage, tensor.storage(), {}};
+        instances_[instance] = {true, no_storage, tensor.storage(), {}, false};
         cpu_memory().move_out(-resolution.storages[instance].bytes.count);
       }
       if (!recording().values[call.results[k].value.index].alias_of.valid()) set_newest(instance, call.results[k].value);
     }
-    cpu_memory().forget_existing_peak_since(existing_peak);
   }
 
-  at::Tensor planned_tensor(std::uint32_t occurrence, NodeId node, ValueId v) {
+  // None where it has gone.
+  at::Tensor planned_tensor(std::uint32_t occurrence, NodeId node, ValueId v, Needed& needed) {
     const RecordedValue& root = recording().values[detail::root_of(recording(), v).index];
-    if (!root.producer.valid()) return tensor_of(v);
     const auto inputs = stream_->graph->inputs(node);
-    for (std::size_t k = 0; k < inputs.size(); ++k) {
+    for (std::size_t k = 0; k < inputs.size() && root.producer.valid(); ++k) {
       if (inputs[k] != v) continue;
-      const Instance& instance = instances_[stream_->plan->resolution().values[stream_->plan->resolution().inputs[occurrence][k]].storage];
+      Instance& instance = instances_[stream_->plan->resolution().values[stream_->plan->resolution().inputs[occurrence][k]].storage];
+      instance.operand = true;
       if (instance.own) return over(instance.own, v);
-      if (instance.user != no_storage) {
-        const StorageIndex s = instance.user;
-        bring_back(s);
-        const c10::Storage memory = storages_.memory_of(s);
-        return memory ? over(memory, v) : at::Tensor();
-      }
+      if (instance.user != no_storage) return tensor_in(instance.user, v, needed);
     }
-    const StorageIndex s = recorder_.storage_of(recorder_.maker_of(v));
-    return s != no_storage && storages_.where(s) == Where::gone ? at::Tensor() : tensor_of(v);
+    if (root.origin == Origin::scalar) return tensor_of(v);
+    return tensor_in(recorder_.storage_of(v), v, needed);
+  }
+
+  at::Tensor tensor_in(StorageIndex s, ValueId v, Needed& needed) {
+    if (s == no_storage || storages_.where(s) == Where::gone || !holds(s, v)) return {};
+    needed.add(s);
+    bring_back(s);
+    const c10::Storage memory = storages_.memory_of(s);
+    return memory ? over(memory, v) : at::Tensor();
+  }
+
+  // Whether the contents of the storage, wherever they are, are this value's.
+  [[nodiscard]] bool holds(StorageIndex s, ValueId v) const {
+    const ValueId maker = recorder_.maker_of(v);
+    return !marks_[s].spoiled && (recorder_.is_persistent(s) || recorder_.newest_in(s) == maker);
   }
 
   void free_after(std::uint32_t occurrence) {
@@ -245,9 +273,7 @@ class PlanFollower : public Remaker {
       Instance& it = instances_[instance];
       if (const ValueId v = stream_->plan->at_start(instance); v.valid()) {
         const StorageIndex s = v.index < recording().values.size() ? recorder_.storage_of(v) : no_storage;
-        freeing_ = true;
-        if (s < storages_.size()) storages_.release_held(s);
-        freeing_ = false;
+        let_held_go(s);
         continue;
       }
       if (!it.live) continue;
@@ -266,14 +292,14 @@ class PlanFollower : public Remaker {
   void give_up(StorageIndex s, std::uint32_t instance) {
     if (marks_[s].instance != instance) return;
     marks_[s].instance = no_index;
-    if (storages_.where(s) == Where::held) return storages_.release_held(s);
+    if (storages_.where(s) == Where::held) return let_held_go(s);
     drop_if_possible(s);
   }
 
   void drop_if_possible(StorageIndex s) {
     const ValueId newest = recorder_.newest_in(s);
     if (storages_.where(s) != Where::resident || marks_[s].pinned) return;
-    if (makeable(newest) || made_later(newest)) storages_.drop(s, detail::describe(recording(), newest));
+    if (makeable(newest)) storages_.drop(s, detail::describe(recording(), newest));
   }
 
   // Notes which value lies in an instance now, so that it is found when the user's op reads it.
@@ -300,6 +326,8 @@ class PlanFollower : public Remaker {
   std::unordered_map<std::uint32_t, std::uint32_t> own_of_;  // value -> the instance here that holds it
   NodeId next_{0};
   std::size_t compared_ = 0;
+  bool in_occurrence_ = false;
+  const char* leave_after_ = nullptr;  // the occurrence that runs, and why
 };
 
 }  // namespace reprise

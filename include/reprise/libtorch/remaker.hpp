@@ -4,9 +4,10 @@
 //   h = mm(x, w); r = relu(h); drop(r), drop(h)          r is wanted:  mm and relu run again, h goes as soon as relu has run,
 //                                                        r's bytes go back under the user's tensor
 //
-// A value is makeable while every call that it takes may run again and everything that those calls start from is what it was. When an
-// op is about to change such a source (a parameter in the optimizer's step, a buffer, an input), whatever is dropped and could only be
-// made from it comes back first; from then on it can be moved out, but no longer dropped.
+// A value is makeable while every call that it takes may run again and everything that those calls start from is there or makeable
+// itself; what is dropped is always makeable. When an op is about to change a source (a parameter in the optimizer's step, a buffer, an
+// input), whatever is dropped and could only be made from it comes back first; from then on it can be moved out, but no longer dropped,
+// and is itself a source of what was made from it.
 
 #include <algorithm>
 #include <chrono>
@@ -22,6 +23,7 @@
 #include <ATen/ops/empty.h>
 
 #include <reprise/libtorch/call_again.hpp>
+#include <reprise/libtorch/content_checks.hpp>
 #include <reprise/libtorch/generator_state.hpp>
 #include <reprise/libtorch/graph_of.hpp>
 #include <reprise/libtorch/recorder.hpp>
@@ -47,6 +49,8 @@ class Remaker : public StorageOwner {
   [[nodiscard]] Recorder& recorder() { return recorder_; }
   [[nodiscard]] const GuideCounters& counters() const { return counters_; }
   [[nodiscard]] const TransferStats& transfers() const { return storages_.transfers(); }
+  /// Compares everything that runs again with what it was; throws at the first difference.
+  void verify() { checks_.emplace(); }
 
  protected:
   /// What is known of a storage beside where its bytes are.
@@ -56,6 +60,7 @@ class Remaker : public StorageOwner {
     bool told = false;                  ///< its death is part of the stream: it could not be made again while it lived
     bool unread = false;                ///< no op has read its data: the host may be about to read it, or to fill it
     bool factory = false;               ///< and it was made from nothing
+    bool spoiled = false;               ///< an op threw while it wrote: the contents are not those of any value
     std::uint32_t running = 0;          ///< so many runs need it just now
     std::uint32_t instance = no_index;  ///< planned: the plan's storage instance that lies in it
   };
@@ -66,21 +71,54 @@ class Remaker : public StorageOwner {
   virtual bool supply(StorageIndex /*s*/) { return false; }
   /// The contents are back.
   virtual void came_back(StorageIndex /*s*/) {}
-  /// Whether a plan makes the value again later on, so that it need not be makeable from what there is then.
-  [[nodiscard]] virtual bool made_later(ValueId /*v*/) const { return false; }
+
+  /// What a call needs while it runs must not be given up to make room for it.
+  class Needed {
+   public:
+    explicit Needed(std::vector<Mark>& marks) : marks_(marks) {}
+    ~Needed() {
+      for (StorageIndex s : storages_) --marks_[s].running;
+    }
+    Needed(const Needed&) = delete;
+    Needed& operator=(const Needed&) = delete;
+    void add(StorageIndex s) {
+      ++marks_[s].running;
+      storages_.push_back(s);
+    }
+
+   private:
+    std::vector<Mark>& marks_;
+    std::vector<StorageIndex> storages_;
+  };
 
   void catch_up() {
     storages_.catch_up();
     marks_.resize(storages_.size());
     makeable_.resize(recording().values.size(), false);
+    pure_.resize(recording().values.size(), false);
     readers_.resize(recording().values.size());
   }
 
   [[nodiscard]] const Recording& recording() const { return recorder_.recording(); }
   [[nodiscard]] bool makeable(ValueId maker) const { return maker.index < makeable_.size() && makeable_[maker.index]; }
 
+  [[nodiscard]] bool pure(ValueId maker) const { return maker.index < pure_.size() && pure_[maker.index]; }
+
   /// The random op draws from here: what runs again draws the same.
   void note_generator() { generator_before_.insert_or_assign(recorder_.calls_seen(), GeneratorState::now()); }
+
+  /// The call is about to run, and all that it reads is there.
+  void note_operands(const Call& call) {
+    if (!checks_ || call.facts->views_only) return;
+    for (std::size_t k = 0; k < call.reads.size(); ++k) {
+      const ValueId read = call.reads[k].value;
+      const auto storage = memory_to_check(read);
+      if (!storage || is_moved_statistic(call, call.reads[k])) continue;
+      if (!marks_[recorder_.storage_of(read)].exposed)
+        checks_->check_result(recording(), recorder_.maker_of(read), *storage.unsafeGetStorageImpl());
+      checks_->note_operand(NodeId{recorder_.calls_seen()}, k, *storage.unsafeGetStorageImpl());
+    }
+  }
 
   /// The call has run: what it made can be made again, or cannot.
   void note_call(const Call& call, NodeId node) {
@@ -99,7 +137,11 @@ class Remaker : public StorageOwner {
       if (list.empty() || list.back() != node) list.push_back(node);
     }
     if (exposed) recorder_.forbid_again(node);
-    for (const ResultSlot& result : call.results) note_result(call, result, exposed);
+    for (const ResultSlot& result : call.results) {
+      note_result(call, result, exposed);
+      if (!checks_ || recording().values[result.value.index].alias_of.valid()) continue;
+      if (const auto storage = memory_to_check(result.value)) checks_->note_result(result.value, *storage.unsafeGetStorageImpl());
+    }
   }
 
   // ── bringing back ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -136,7 +178,9 @@ class Remaker : public StorageOwner {
     };
     try {
       running_again_ = true;
+      check_operands(node, tensors);
       results = call_again(call, tensors);
+      check_results(call, results, tensors);
     } catch (...) {
       settle();
       throw;
@@ -169,43 +213,70 @@ class Remaker : public StorageOwner {
 
   // ── what an op overwrites ─────────────────────────────────────────────────────────────────────────────────────────────
 
-  /// The contents of the storage end here. Whatever was made from them, is alive and could not be made again is brought back now.
+  /// The contents of the storage end here. Whatever is dropped and could only be made from them is brought back now.
   void end_version(StorageIndex s) {
     const ValueId source = recorder_.newest_in(s);
-    if (!source.valid() || makeable(source)) return;
-    const std::vector<ValueId> dependants = dependants_of(source);
-    std::vector<ValueId> lost;
-    for (ValueId v : dependants) {
-      const StorageIndex t = recorder_.storage_of(v);
-      const bool reachable = recorder_.storages().alive(t) && recorder_.newest_in(t) == v;
-      if (reachable) marks_[t].told = true;
-      if (reachable && storages_.where(t) == Where::dropped && !made_later(v)) lost.push_back(v);
-      else makeable_[v.index] = false;  // from here on it is moved out where it has to go, even to bring another one back
-    }
-    for (ValueId v : lost) {
+    if (!source.valid()) return;
+    if (!pure(source)) tell_of_dependants(source);
+    if (makeable(source)) return;
+    const Dependants lost = dependants_of(source);
+    for (ValueId v : lost.others) makeable_[v.index] = false;
+    for (ValueId v : lost.dropped) {
       bring_back(recorder_.storage_of(v));
-      makeable_[v.index] = false;
+      makeable_[v.index] = false;  // from here on it is moved out where it has to go, even to bring another one back
     }
-    for (ValueId v : dependants) came_back(recorder_.storage_of(v));
+    for (ValueId v : lost.others) came_back(recorder_.storage_of(v));
+    for (ValueId v : lost.dropped) came_back(recorder_.storage_of(v));
     readers_[source.index].clear();
   }
 
-  /// Everything that can only be made from this version of its storage.
-  [[nodiscard]] std::vector<ValueId> dependants_of(ValueId source) const {
-    std::vector<ValueId> found, stack{source};
-    std::unordered_set<std::uint32_t> seen;
+  /// The contents are about to be let go, and cannot be made again. False where something dropped could only be made from them.
+  [[nodiscard]] bool forget_source(ValueId source) {
+    const Dependants lost = dependants_of(source);
+    bool needed = false;
+    for (ValueId v : lost.dropped) needed = !supply(recorder_.storage_of(v)) || needed;
+    if (needed) return false;
+    for (ValueId v : lost.dropped) makeable_[v.index] = false;
+    for (ValueId v : lost.others) {
+      makeable_[v.index] = false;
+      came_back(recorder_.storage_of(v));
+    }
+    return true;
+  }
+
+  /// Memory that is held after its tensors have died is given back, unless something could only be made from it.
+  void let_held_go(StorageIndex s) {
+    if (s >= storages_.size() || storages_.where(s) != Where::held) return;
+    const ValueId newest = recorder_.newest_in(s);
+    freeing_ = true;
+    if (makeable(newest) || forget_source(newest)) storages_.release_held(s);
+    freeing_ = false;
+  }
+
+  /// Tells of everything that has been made from contents that end here and never come again: how long that lives is part of the stream.
+  /// Depends on the stream alone, not on what is in memory, so that a step that follows its plan makes the stream that was planned.
+  void tell_of_dependants(ValueId source) {
+    std::vector<ValueId> stack{source};
     while (!stack.empty()) {
       const ValueId from = stack.back();
       stack.pop_back();
+      if (from.index >= readers_.size()) continue;
       for (NodeId node : readers_[from.index]) {
         for (const ResultSlot& slot : recording().calls[node.index].results) {
-          if (!makeable(slot.value) || !seen.insert(slot.value.index).second) continue;
-          found.push_back(slot.value);
+          if (!pure(slot.value)) continue;
+          pure_[slot.value.index] = false;
           stack.push_back(slot.value);
+          const StorageIndex t = recorder_.storage_of(slot.value);
+          if (recorder_.storages().alive(t) && recorder_.newest_in(t) == slot.value) marks_[t].told = true;
         }
       }
     }
-    return found;
+  }
+
+  /// The contents of this storage are no longer those of any value; what they were can only be made again.
+  void spoil(StorageIndex s) {
+    marks_[s].spoiled = true;
+    marks_[s].pinned = true;
   }
 
   /// What it takes to have the storage back: to make it again, with what of its neighbours is gone; or to write it out and read it in.
@@ -234,6 +305,7 @@ class Remaker : public StorageOwner {
   StepStorages storages_;
   std::vector<Mark> marks_;                   // by StorageIndex
   std::vector<char> makeable_;                // by value: of those that brought contents
+  std::vector<char> pure_;                    // likewise: every call that it takes may run again, and no source has changed or died
   std::vector<std::vector<NodeId>> readers_;  // by value, likewise
   GuideCounters counters_;
   const std::string* op_ = nullptr;  // the user's op that is about to run
@@ -242,6 +314,12 @@ class Remaker : public StorageOwner {
   bool freeing_ = false;  // memory is given back by us, not by the user
 
  private:
+  /// What can only be made from a value, as long as nothing that is there lies in between.
+  struct Dependants {
+    std::vector<ValueId> dropped{};  ///< under tensors of the user's
+    std::vector<ValueId> others{};
+  };
+
   using MadeStorages = std::unordered_map<std::uint32_t, c10::Storage>;  // by value
   using ReadCounts = std::unordered_map<std::uint32_t, int>;             // by value: reads to come
 
@@ -249,21 +327,64 @@ class Remaker : public StorageOwner {
   static constexpr std::size_t most_neighbours = 8;
   static constexpr int most_nested = 200;
 
+  [[nodiscard]] Dependants dependants_of(ValueId source) const {
+    Dependants found;
+    std::vector<ValueId> stack{source};
+    std::unordered_set<std::uint32_t> seen;
+    while (!stack.empty()) {
+      const ValueId from = stack.back();
+      stack.pop_back();
+      if (from.index >= readers_.size()) continue;
+      for (NodeId node : readers_[from.index]) {
+        for (const ResultSlot& slot : recording().calls[node.index].results) {
+          const ValueId v = slot.value;
+          if (!makeable(v) || !seen.insert(v.index).second) continue;
+          const StorageIndex s = recorder_.storage_of(v);
+          const bool dropped = storages_.where(s) == Where::dropped && recorder_.newest_in(s) == v;
+          (dropped ? found.dropped : found.others).push_back(v);
+          if (!dropped && !is_there(v)) stack.push_back(v);
+        }
+      }
+    }
+    return found;
+  }
+
+  // None where there is nothing to compare: not in memory, or never filled.
+  [[nodiscard]] c10::Storage memory_to_check(ValueId v) const {
+    const StorageIndex s = recorder_.storage_of(v);
+    if (s == no_storage || s >= storages_.size()) return {};
+    const NodeId maker = recording().values[recorder_.maker_of(v).index].producer;
+    const bool filled = !maker.valid() || recording().calls[maker.index].op_name().find("empty") == std::string::npos;
+    return filled ? storages_.memory_of(s) : c10::Storage{};
+  }
+
+  void check_operands(NodeId node, std::span<const at::Tensor> tensors) const {
+    for (std::size_t k = 0; checks_ && k < tensors.size(); ++k)
+      if (tensors[k].defined()) checks_->check_operand(recording(), node, k, *tensors[k].storage().unsafeGetStorageImpl());
+  }
+  void check_results(const Call& call, const std::vector<c10::IValue>& results, std::span<const at::Tensor> tensors) const {
+    if (!checks_) return;
+    for (const ResultSlot& slot : call.results) {
+      if (recording().values[slot.value.index].alias_of.valid()) continue;
+      const at::Tensor tensor = result_again(call, slot, results, tensors);
+      if (tensor.defined()) checks_->check_result(recording(), slot.value, *tensor.storage().unsafeGetStorageImpl());
+    }
+  }
+
   void note_result(const Call& call, const ResultSlot& result, bool exposed) {
     const StorageIndex s = recorder_.storage_of(result.value);
     if (s == no_storage) return;
     if (call.opaque) marks_[s].pinned = true;
     if (recording().values[result.value.index].alias_of.valid()) return;
-    makeable_[result.value.index] = call.repeatable && !exposed;
-    if (result.from == ResultSlot::From::argument) {
-      storages_.look_at(s);
-      const ValueId before = recording().values[result.value.index].overwrites;
-      if (before.valid() && !makeable(recorder_.maker_of(before))) makeable_[result.value.index] = false;
-      if (marks_[s].exposed) makeable_[result.value.index] = false;
-    }
+    const ValueId before = recording().values[result.value.index].overwrites;
+    const bool repeatable = call.repeatable && !exposed && !(result.from == ResultSlot::From::argument && marks_[s].exposed);
+    const ValueId from = before.valid() ? recorder_.maker_of(before) : ValueId{};
+    makeable_[result.value.index] = repeatable && (!from.valid() || makeable(from));
+    pure_[result.value.index] = repeatable && (!from.valid() || pure(from));
+    if (result.from == ResultSlot::From::argument) storages_.look_at(s);
     marks_[s].unread = true;
     marks_[s].factory = call.reads.empty();
-    if (!makeable_[result.value.index]) marks_[s].told = true;
+    if (!pure_[result.value.index]) marks_[s].told = true;
     if (!call.facts->builtin && !call.facts->repeatable) marks_[s].pinned = true;
   }
 
@@ -279,7 +400,7 @@ class Remaker : public StorageOwner {
     const RecordedValue& value = recording().values[maker.index];
     if (value.origin == Origin::scalar) return true;
     const StorageIndex s = recorder_.storage_of(maker);
-    if (s == no_storage) return false;
+    if (s == no_storage || marks_[s].spoiled) return false;
     if (!value.producer.valid()) return storages_.where(s) != Where::gone;
     if (recorder_.newest_in(s) != maker) return false;
     return storages_.where(s) != Where::dropped && storages_.where(s) != Where::gone;
@@ -328,25 +449,6 @@ class Remaker : public StorageOwner {
     return calls;
   }
 
-  // What a call needs while it runs must not be given up to make room for it.
-  class Needed {
-   public:
-    explicit Needed(std::vector<Mark>& marks) : marks_(marks) {}
-    ~Needed() {
-      for (StorageIndex s : storages_) --marks_[s].running;
-    }
-    Needed(const Needed&) = delete;
-    Needed& operator=(const Needed&) = delete;
-    void add(StorageIndex s) {
-      ++marks_[s].running;
-      storages_.push_back(s);
-    }
-
-   private:
-    std::vector<Mark>& marks_;
-    std::vector<StorageIndex> storages_;
-  };
-
   void run_for(NodeId node, ReadCounts& reads, MadeStorages& made) {
     const Call& call = recording().calls[node.index];
     Needed needed(marks_);
@@ -392,6 +494,7 @@ class Remaker : public StorageOwner {
 
   std::unordered_map<std::size_t, GeneratorState> generator_before_;  // by call
   std::unordered_map<std::uint32_t, NodeId> updated_at_;              // value from before the step -> the last call that wrote it
+  std::optional<ContentChecks> checks_;
   int nested_ = 0;
 };
 

@@ -159,7 +159,10 @@ class StepStorages final : public BlockKeeper {
     settle_late_deaths();
     for (StorageIndex s = 0; s < spots_.size(); ++s) {
       release_held(s);
-      if (spots_[s].where == Where::held_out) file_.release(spots_[s].place);
+      if (spots_[s].where == Where::held_out) {
+        file_.release(spots_[s].place);
+        spots_[s].where = Where::gone;  // to be let go once: a place that is given back twice is given to two
+      }
       if (spots_[s].where == Where::resident) {
         const auto storage = table().lock(s);
         if (storage && CountingAllocator::owns(storage->_mutable_data_ptr_no_checks()))
