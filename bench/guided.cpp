@@ -40,7 +40,7 @@ using torch::Tensor;
 
 struct Residual : torch::nn::Module {
   explicit Residual(int channels)
-      : a(torch::nn::Conv2dOptions(channels, channels, 3).padding(1).bias(false)), b(a->options), m(channels), n(channels) {
+      : a(torch::nn::Conv2dOptions(channels, channels, 3).padding(1).bias(false)), b(torch::nn::Conv2dOptions(channels, channels, 3).padding(1).bias(false)), m(channels), n(channels) {
     register_module("a", a);
     register_module("b", b);
     register_module("m", m);

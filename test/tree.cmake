@@ -34,6 +34,21 @@ check_shown(docs/checkpoint.md checkpoint.cpp)
 check_shown(docs/report.md report_graph.cpp)
 check_shown(docs/policies/timer.md policy_timer.cpp)
 check_shown(docs/policies/mem_probe.md policy_mem_probe.cpp)
+check_shown(docs/policies/eviction.md policy_eviction.cpp)
+
+# The README's diff is what examples/any_loop.cpp has: without the lines that are added, and with them.
+file(READ "${SOURCE_DIR}/README.md" readme)
+file(READ "${SOURCE_DIR}/examples/any_loop.cpp" code)
+string(REGEX MATCH "```diff\n([^`]*)```" block "${readme}")
+set(with "${CMAKE_MATCH_1}")
+string(REGEX REPLACE "\n[+][^\n]*" "" without "\n${with}")
+foreach(lines IN ITEMS "\n${with}" "${without}")
+  string(REGEX REPLACE "\n[+ ]" "\n" lines "${lines}")
+  string(FIND "${code}" "${lines}" place)
+  if(place EQUAL -1 OR "${with}" STREQUAL "")
+    message(SEND_ERROR "README.md's diff is not what examples/any_loop.cpp has:${lines}")
+  endif()
+endforeach()
 
 # docs/troubleshooting.md explains messages that there are: each heading is a part of one.
 file(GLOB_RECURSE sources "${SOURCE_DIR}/include/reprise/*.hpp")

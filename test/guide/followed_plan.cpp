@@ -24,7 +24,6 @@ TEST_CASE("what runs again stands before the node that needs it; storages are gi
   CHECK(plan.begin_of(NodeId{6}) == plan.end_of(NodeId{6}));  // nor after the last node
   CHECK(plan.last_again() == NodeId{5});
   CHECK(plan.frees(2).size() == 1);  // the first h, after its view was made
-  CHECK(plan.last_made(ValueId{2}) == 5);
 }
 
 TEST_CASE("a plan that changes the order cannot be followed") {

@@ -256,7 +256,7 @@ void try_program(Rng& rng, Coverage& coverage) {
   std::size_t mode = rng.below(8);
   if (const char* forced = std::getenv("REPRISE_RANDOM_MODE")) mode = static_cast<std::size_t>(forced[0] - '0');
   AnyPolicy::Policies policy;
-  MemoryBudgetOptions options{.planning = {.effort = 0.02}, .plan_in_background = false, .over_budget = OverBudget::go_on};
+  MemoryBudgetOptions options{.planning = {.effort = 0.02}, .plan_in_background = false, .over_budget = OverBudget::go_on, .verify = true};
   if (mode == 1) policy = LargestFirst{};
   if (mode == 2) policy = LeastRecentlyUsed{};
   if (mode == 3) policy = NullEviction{};
@@ -278,7 +278,7 @@ void try_program(Rng& rng, Coverage& coverage) {
     INFO("differs: " << differing(now, expected[static_cast<std::size_t>(i)]) << "; " << budget.summary() << budget.last().left_because);
     REQUIRE((now == expected[static_cast<std::size_t>(i)]));
     const GuidedStepReport& last = budget.last();
-    if (last.planned && last.left_because.empty() && last.predicted_peak > Bytes{0}) REQUIRE(last.peak == last.predicted_peak);
+    if (last.planned && last.left_because.empty() && last.predicted_peak > Bytes{0}) CHECK(last.peak == last.predicted_peak);
     if (!last.over_budget) REQUIRE(last.peak <= last.budget);
     coverage.threw += !threw.empty();
     coverage.recomputed += last.recomputed > 0;
@@ -292,13 +292,16 @@ void try_program(Rng& rng, Coverage& coverage) {
 void try_programs(std::uint64_t seed, std::size_t count) {
   std::printf("random guided programs: seed %llu\n", static_cast<unsigned long long>(seed));
   Coverage coverage;
+  const char* only = std::getenv("REPRISE_RANDOM_PROGRAM");  // to look at one alone
   for (std::size_t i = 0; i < count; ++i) {
+    if (only != nullptr && std::to_string(i) != only) continue;
     INFO("seed " << seed << ", program " << i);
     Rng rng{seed * 1'000'003 + i};
     try_program(rng, coverage);
   }
   std::printf("  %zu programs: %zu followed a plan, %zu ran online, %zu steps recomputed, %zu moved out, %zu threw\n", coverage.programs,
               coverage.planned, coverage.online, coverage.recomputed, coverage.moved, coverage.threw);
+  if (only != nullptr) return;
   CHECK(coverage.programs == count);
   CHECK(coverage.planned > count / 10);
   CHECK(coverage.online > count / 10);
