@@ -50,6 +50,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   Guide& operator=(const Guide&) = delete;
 
   [[nodiscard]] bool went_over() const { return went_over_; }
+  void set_limit(Bytes limit) { limit_ = limit; }
 
   /// The host may read and write it as it likes: it is brought back and never touched again.
   void pin(const at::Tensor& tensor) {

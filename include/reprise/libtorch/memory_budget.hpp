@@ -127,7 +127,8 @@ class BasicMemoryBudget {
   void set(Budget budget) {
     budget_ = checked(budget);
     resolved_ = {};
-    resolve();
+    resolve(base_);
+    plan_last();
   }
   void set(Bytes bytes) { set(Budget(bytes)); }
 
@@ -199,7 +200,12 @@ class BasicMemoryBudget {
     const bool first = counters_.steps == 0;
     const bool error = options_.over_budget == OverBudget::error || (options_.over_budget == OverBudget::error_at_first && first);
     guide.emplace(
-        limit_here(), error, file_, policy_, [this](const Recording& so_far, const Call& next, Bytes base) { return choose(so_far, next, base); },
+        limit_here(), error, file_, policy_,
+        [this, &guide](const Recording& so_far, const Call& next, Bytes base) {
+          resolve(base - excluded_);
+          guide->set_limit(limit_here());
+          return choose(so_far, next, base);
+        },
         [this] { return streams_.last() != nullptr ? advise().text() : std::string{}; });
     if (options_.verify) guide->verify();
     ++counters_.steps;
@@ -284,19 +290,22 @@ class BasicMemoryBudget {
     const bool known_bytes = budget_.kind == Budget::Kind::bytes || resolved_ > Bytes{0};
     if (followed) streams_.seen(*following_);
     else streams_.learn(std::move(recording), known_bytes ? std::optional(room_above(last_.base, last_.budget)) : std::nullopt);
-    if (const auto floor = streams_.floor_above_base()) last_.floor = last_.base + *floor;
-    resolve();
+    if (const auto floor = streams_.floor_above_base()) {
+      last_.floor = last_.base + *floor;
+      above_ = std::max(above_, last_.eager_peak - last_.base);
+      floor_above_ = std::max(floor_above_, *floor);
+    }
+    resolve(last_.base);
+    plan_last();
   }
 
-  // Of a share: in bytes, by what the largest step so far would have taken.
-  void resolve() {
-    if (last_.floor > Bytes{0}) {
-      largest_ = std::max(largest_, last_.eager_peak);
-      largest_floor_ = std::max(largest_floor_, last_.floor);
-    }
-    if (budget_.kind == Budget::Kind::bytes || largest_floor_ <= Bytes{0}) return;
-    resolved_ = budget_.resolve(largest_, largest_floor_);
-    streams_.plan_last(room_above(base_, resolved_));
+  // Of a share: in bytes, by what the largest step so far would take above this base.
+  void resolve(Bytes base) {
+    if (budget_.kind != Budget::Kind::bytes && floor_above_ > Bytes{0}) resolved_ = budget_.resolve(base + above_, base + floor_above_);
+  }
+
+  void plan_last() {
+    if (resolved_ > Bytes{0}) streams_.plan_last(room_above(base_, resolved_));
   }
 
   void notice(const std::string& text) const {
@@ -311,8 +320,8 @@ class BasicMemoryBudget {
   SpillFile file_;
   bool off_ = false;
   Bytes resolved_{}, excluded_{};
-  Bytes base_{};                       // of the last step that ended
-  Bytes largest_{}, largest_floor_{};  // of all steps so far: without a budget, and no schedule can go below
+  Bytes base_{};                   // of the last step that ended
+  Bytes above_{}, floor_above_{};  // of the largest step so far, above its base: without a budget, and no schedule can go below
   GuidedCounters counters_;
   StreamCache streams_;
   std::shared_ptr<const PlannedStream> following_;
