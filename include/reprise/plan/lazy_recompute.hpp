@@ -4,9 +4,13 @@
 //   forward  f1 f2 f3 | backward b3 b2 b1       dropped: what f1 and f2 make
 //   schedule f1 f2 f3 b3 f1 f2 b2 b1            b2 reads f2's result, which needs f1's: both run again, once
 //
-// Strategies that decide per storage (MuTwo, MinCut) share this; nothing is dropped a second time, so recomputation never nests.
+// Strategies that decide per storage (MuTwo, MinCut) drop all at once, where the backward pass begins, and nothing a second time:
+// recomputation never nests. ChainDp drops with forget() and runs with run() and make(), step by step.
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include <reprise/plan/live_schedule.hpp>
@@ -29,32 +33,46 @@ class LazyRecompute {
 
   /// `dropped` is by storage. The schedule may be invalid where something dropped cannot be made again: simulate() tells.
   [[nodiscard]] Schedule schedule(const std::vector<bool>& dropped) {
-    Schedule result;
     for (std::uint32_t n = 0; n < graph_.node_count(); ++n) {
-      if (n == backward_) forget(dropped);
-      if (n >= backward_) {
-        cone_.clear();
-        for (std::uint32_t v : facts_.reads(n)) want(v);
-        std::sort(cone_.begin(), cone_.end());
-        for (std::uint32_t u : cone_) run(u, result);
-      }
-      run(n, result);
+      if (n == backward_)
+        for (std::uint32_t s = 0; s < dropped.size(); ++s)
+          if (dropped[s]) forget(s);
+      run(n);
     }
+    return finish();
+  }
+
+  /// What the forward pass left in this storage is not kept.
+  void forget(std::uint32_t storage) {
+    for (std::uint32_t v : members(storage)) {
+      const Value& value = graph_.values()[v];
+      if (!value.initial && value.producer.index < backward_) gone_[v] = true;
+    }
+  }
+
+  /// Runs a node, and before it what makes those of its inputs again that are not kept.
+  void run(std::uint32_t n) {
+    make(facts_.reads(n));
+    append(n);
+  }
+
+  /// Makes those of the values again that are not kept.
+  void make(std::span<const std::uint32_t> values) {
     cone_.clear();
-    for (ValueId v : graph_.outputs()) want(v.index);
+    for (std::uint32_t v : values) want(v);
     std::sort(cone_.begin(), cone_.end());
-    for (std::uint32_t u : cone_) run(u, result);
-    return result;
+    for (std::uint32_t u : cone_) append(u);
+  }
+
+  /// Outputs that are not there are made, and the schedule is handed over.
+  [[nodiscard]] Schedule finish() {
+    std::vector<std::uint32_t> outputs;
+    for (ValueId v : graph_.outputs()) outputs.push_back(v.index);
+    make(outputs);
+    return std::move(result_);
   }
 
  private:
-  void forget(const std::vector<bool>& dropped) {
-    for (std::size_t v = 0; v < graph_.value_count(); ++v) {
-      const Value& value = graph_.values()[v];
-      if (!value.persistent && !value.initial && value.producer.index < backward_ && dropped[value.storage.index]) gone_[v] = true;
-    }
-  }
-
   void want(std::uint32_t v) {
     std::vector<std::uint32_t> stack{v};
     while (!stack.empty()) {
@@ -78,23 +96,24 @@ class LazyRecompute {
     return false;
   }
 
-  void run(std::uint32_t n, Schedule& result) {
-    result.push_back(NodeId{n});
+  void append(std::uint32_t n) {
+    result_.push_back(NodeId{n});
     wanted_[n] = false;
     for (const auto& o : facts_.outputs(n)) {
       if (o.overwrites)
-        for (std::size_t v = 0; v < members(o.value).size(); ++v) gone_[members(o.value)[v]] = true;
+        for (std::uint32_t v : members(graph_.values()[o.value].storage.index)) gone_[v] = true;
     }
     for (const auto& o : facts_.outputs(n)) gone_[o.value] = !o.published;
   }
 
-  [[nodiscard]] const std::vector<std::uint32_t>& members(std::uint32_t v) {
+  // The values of a storage.
+  [[nodiscard]] const std::vector<std::uint32_t>& members(std::uint32_t storage) {
     if (members_.empty()) {
       members_.resize(graph_.storage_count());
       for (std::uint32_t w = 0; w < graph_.value_count(); ++w)
         if (!graph_.values()[w].persistent) members_[graph_.values()[w].storage.index].push_back(w);
     }
-    return members_[graph_.values()[v].storage.index];
+    return members_[storage];
   }
 
   const ScheduleFacts& facts_;
@@ -102,6 +121,7 @@ class LazyRecompute {
   std::uint32_t backward_;
   std::vector<bool> gone_, wanted_;
   std::vector<std::uint32_t> cone_;
+  Schedule result_;
   std::vector<std::vector<std::uint32_t>> members_;
 };
 

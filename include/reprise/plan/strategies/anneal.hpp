@@ -63,7 +63,7 @@ class Anneal {
     // gets little: where it does not fit soon it seldom fits well.
     Schedule best() {
       const bool large = graph_.node_count() > 5000;
-      if (options_.other_strategies && !large) from_others();
+      if (options_.other_strategies) from_others(large);
       from(own_order(graph_), work_ / 16);
       report(0.1);
       double done = 0.1;
@@ -119,16 +119,18 @@ class Anneal {
       ticks_ = live.ticks();
     }
 
-    void from_others() {
+    void from_others(bool large) {
       const auto start = [&](const auto& strategy) {
         if (stop_()) return;
         const Schedule found = strategy.schedule(graph_, request_);
         const bool useful = found.size() > graph_.node_count() && simulate(graph_, found).valid;
         if (useful && (!request_.keep_order || keeps_order(graph_, found))) from(found, work_ / 64);
       };
-      start(MuTwo{});
-      start(MinCut{});
       start(ChainDp{});
+      if (large) return;
+      start(MuTwo{});
+      start(MuTwoExact{});
+      start(MinCut{});
     }
 
     void take(const RecomputeSearch& search) {
