@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include <reprise/plan/repeated_blocks.hpp>
@@ -164,8 +165,8 @@ class PenalisedSearch {
     const LiveSchedule& l = live();
     needed_.clear();
     cone_.clear();
-    constexpr double shares[] = {0, 0, 0.1, 0.3};
-    again_ = shares[random_.below(4)];
+    constexpr double shares[] = {0, 0, 0, 0.1, 0.1, 0.3, 0.3, 1};
+    again_ = shares[random_.below(8)];
     cone_ticks_ = 0;
     ++stamp_;
     std::uint32_t at = none;
@@ -179,6 +180,7 @@ class PenalisedSearch {
       at = std::min(at, read);
       needed_.push_back(l.value_of(i));
     }
+    if (at != none && random_.below(4) == 0) at = earlier_place(p, at);
     for (std::size_t k = 0; k < needed_.size(); ++k)
       if (!add_producer(needed_[k], storage, at)) return false;
     if (cone_.empty()) return false;
@@ -189,6 +191,19 @@ class PenalisedSearch {
     for (std::uint32_t n : cone_) inserted_.push_back(s_.insert(n, before));
     remove_served();
     return true;
+  }
+
+  // Where there is more room for what runs again than right before the use that it serves: between p and there.
+  std::uint32_t earlier_place(std::uint32_t p, std::uint32_t at) {
+    std::uint32_t best = at;
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    for (int tries = 0; tries < 4 && at > p + 1; ++tries) {
+      const Occurrence x = live().at(p + 1 + random_.below(at - p - 1));
+      if (x == none || x <= live().end() || live().live_during(x) >= least) continue;
+      least = live().live_during(x);
+      best = live().slot(x);
+    }
+    return best;
   }
 
   bool add_producer(std::uint32_t v, Instance dropped, std::uint32_t at) {

@@ -62,21 +62,21 @@ class Anneal {
     // What others find and one greedy start, then annealing through what does not fit, and a last search inside the budget. The greed
     // gets little: where it does not fit soon it seldom fits well.
     Schedule best() {
-      const bool large = graph_.node_count() > 5000;
+      const bool large = graph_.node_count() > 5000, huge = graph_.node_count() > 12'000;
       if (options_.other_strategies) from_others(large);
       from(own_order(graph_), work_ / 16);
       report(0.1);
       double done = 0.1;
       for (std::size_t k = 0; k < std::size(rounds) && !stop_(); ++k) {
         if (rounds[k].last_resort && found_) continue;
-        if (large && k > 0 && found_) break;
+        if (found_ && (huge || (large && k > 0))) break;  // a round would change little in the time that there is
         cross(rounds[k], k);
         report(done = std::min(1.0, done + rounds[k].share));  // with the last resort they are more than the whole
       }
       if (!found_ && !stop_()) from(own_order(graph_), 4 * work_);  // the smallest peak that can be told
       if (found_ && !stop_()) {
         RecomputeSearch search{facts_, best_, rules_, request_.seed * 977 + 5};
-        search.improve(search.work() + work_ / 8, options_.heat / 2);
+        search.improve(search.work() + work_ / (large ? 1 : 8), options_.heat / 2);
         take(search);
       }
       report(1);
@@ -98,13 +98,16 @@ class Anneal {
       double heat = 0, price = 1;  // price: how many times the usual first one
       double share = 0;            // of the work
       bool last_resort = false;
+      bool keep_order = false;
     };
-    static constexpr Round rounds[] = {{true, 3, 1, 0.25, false},   {false, 0.5, 1, 0.1, false}, {true, 30, 1, 0.15, false},
-                                       {true, 30, 10, 0.3, true},   {false, 0.5, 1, 0.1, false}, {false, 0.5, 1, 0.1, false}};
+    static constexpr Round rounds[] = {{true, 3, 1, 0.2, false, false},  {false, 0.5, 1, 0.1, false, false}, {true, 10, 1, 0.2, false, true},
+                                       {true, 30, 10, 0.3, true, false}, {false, 1, 1, 0.15, false, false},  {false, 0.3, 1, 0.1, false, false}};
 
     void cross(const Round& round, std::uint64_t k) {
       const Schedule own = own_order(graph_);
-      PenalisedSearch search{facts_, round.afresh || !found_ ? own : best_, rules_, request_.seed * 7919 + k};
+      SearchRules rules = rules_;
+      rules.keep_order = rules.keep_order || round.keep_order;
+      PenalisedSearch search{facts_, round.afresh || !found_ ? own : best_, rules, request_.seed * 7919 + k};
       search.run(static_cast<std::uint64_t>(round.share * static_cast<double>(work_)), round.heat,
                  round.price * PenalisedSearch::first_price(facts_, rules_.budget));
       if (search.found()) take(search.best());
