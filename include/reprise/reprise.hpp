@@ -34,9 +34,11 @@
 #include <reprise/profile/transfer_times.hpp>
 
 #include <reprise/plan/assign_offsets.hpp>
+#include <reprise/plan/chain_blocks.hpp>
 #include <reprise/plan/cost_models/byte_cost.hpp>
 #include <reprise/plan/cost_models/measured_cost.hpp>
 #include <reprise/plan/decisions.hpp>
+#include <reprise/plan/first_fit.hpp>
 #include <reprise/plan/frontier.hpp>
 #include <reprise/plan/hole_list.hpp>
 #include <reprise/plan/lazy_recompute.hpp>

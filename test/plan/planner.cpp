@@ -3,6 +3,7 @@
 #include <reprise_test/catch.hpp>
 #include <reprise_test/random_graphs.hpp>
 
+#include <reprise/graph/json.hpp>
 #include <reprise/plan/cost_models/byte_cost.hpp>
 #include <reprise/plan/frontier.hpp>
 #include <reprise/plan/plan_file.hpp>
@@ -108,11 +109,38 @@ TEST_CASE("the default is no worse than what is published") {
       const PlanRequest request{.budget = savable(graph, percent), .keep_order = true, .effort = 0.3};
       const Plan best = plan_with("anneal", graph, request);
       REQUIRE(best.within_budget());
-      for (std::string_view other : {"mu-two", "min-cut", "chain-dp"}) {
+      for (std::string_view other : {"mu-two", "mu-two-exact", "min-cut", "chain-dp"}) {
         const Plan plan = plan_with(other, graph, request);
         if (plan.within_budget()) CHECK(best.time.count <= plan.time.count * (1 + 1e-12));
       }
     }
+}
+
+// As inspect_step --config tiny writes them.
+TEST_CASE("on captured graphs the default fits where any strategy does, and is no worse") {
+  for (const char* model : {"resnet18", "unet", "lstm", "bert", "gpt2"}) {
+    const StepGraph graph = read_graph_file(std::string(REPRISE_TEST_DIR "/data/graphs/tiny_") + model + ".json");
+    for (double percent : {80.0, 35.0}) {
+      CAPTURE(model, percent);
+      const PlanRequest request{.budget = savable(graph, percent), .keep_order = true, .effort = 0.1};
+      const Plan best = plan_with("anneal", graph, request);
+      for (std::string_view other : {"mu-two", "mu-two-exact", "min-cut", "chain-dp"}) {
+        const Plan plan = plan_with(other, graph, request);
+        if (!plan.within_budget()) continue;
+        CHECK(best.within_budget());
+        CHECK(best.time.count <= plan.time.count * (1 + 1e-12));
+      }
+      if (percent == 80.0) CHECK(best.within_budget());
+    }
+  }
+}
+
+TEST_CASE("a step whose last gradients do not fit beside each other makes them again where there is room") {
+  // In the order kept, decoder and encoder gradients of this LSTM fit only where the first is made again between two layers'
+  // backward parts: right before its next use, which is the end, there is no room.
+  const StepGraph graph = read_graph_file(std::string(REPRISE_TEST_DIR "/data/graphs/tiny_lstm.json"));
+  const Plan plan = plan_with("anneal", graph, {.budget = savable(graph, 50), .keep_order = true});
+  CHECK(plan.within_budget());
 }
 
 TEST_CASE("where the budget is out of reach the smallest peak is told") {

@@ -8,21 +8,22 @@
 //                                   height 6 = the maximal load: nothing is wasted
 //
 // Buffers are placed as an allocator would in the course of time (hole_list.hpp), on top of each other (skyline.hpp), and one after
-// the other, each at the lowest gap that is free for its whole life, in several orders (by size, by life, by the load that they
-// meet, …). The best order is then improved by letting the buffers that ended up highest go first, within a fixed amount of work.
+// the other, each at the lowest gap that is free for its whole life (first_fit.hpp), in many orders: large ones first or all alike,
+// by size, by life, by the load that they meet, …. The best order is then improved by letting the buffers that ended up highest go
+// earlier, within a fixed amount of work.
 // Dynamic storage allocation is NP-hard: nested lifetimes reach the maximal load, others come close or stay some per cent above.
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 #include <cstdint>
-#include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <reprise/error.hpp>
+#include <reprise/plan/first_fit.hpp>
 #include <reprise/plan/hole_list.hpp>
 #include <reprise/plan/simulate.hpp>
 #include <reprise/plan/skyline.hpp>
@@ -76,27 +77,18 @@ class ArenaPacker {
     result_.height = {std::numeric_limits<std::int64_t>::max()};
     if (order.empty()) result_.height = {0};
     const std::int64_t enough = std::max(options_.enough.count, result_.load.count);
-    std::vector<std::uint32_t> best = order;
-    const auto attempt = [&](std::vector<std::uint32_t>& list) {
-      if (result_.height.count <= enough) return false;
-      if (!place(list, result_.height.count)) return false;
-      best = list;
-      return true;
-    };
     in_time(order, true);
     in_time(order, false);
-    for (int key : {2, 0, 1, 3, 4}) {
-      std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return rank(items_[a], key) > rank(items_[b],
-          key); });
+    for (int key = 0; key < keys; ++key) {
+      sort_by(order, {.others = key});
       stack(order);
-      if (result_.height.count > enough) attempt(order);
     }
-    improve(best, enough, attempt);
+    if (result_.height.count > enough) fit(order, enough);
     return std::move(result_);
   }
 
  private:
-  static constexpr std::uint64_t most_work = 12'000'000;  // well under a second
+  static constexpr std::uint64_t most_work = 400'000'000;  // about a second at most
 
   struct Item {
     std::int64_t lower, upper, size, met;  // met: the largest load during its life
@@ -141,15 +133,52 @@ class ArenaPacker {
     return most;
   }
 
+  static constexpr int keys = 6;
   static double rank(const Item& i, int key) {
     const auto size = static_cast<double>(i.size), life = static_cast<double>(i.upper - i.lower);
     switch (key) {
       case 0: return size;
-      case 1: return size * life;
-      case 2: return life;
-      case 3: return static_cast<double>(i.met) * 1e3 + size / (1 + static_cast<double>(i.met)) + life * 1e-6;
-      default: return -static_cast<double>(i.lower) + size * 1e-15;
+      case 1: return static_cast<double>(i.met);
+      case 2: return size * life;
+      case 3: return life;
+      case 4: return -static_cast<double>(i.lower);
+      default: return static_cast<double>(i.upper);
     }
+  }
+
+  // Those of at least 1 / share of the load first, by one key, then the others by another; the larger first where keys are the same.
+  struct OrderBy {
+    std::int64_t share = 0;  // 0: none is large
+    int large = 0, others = 0;
+  };
+  void sort_by(std::vector<std::uint32_t>& order, const OrderBy& by) const {
+    const auto is_large = [&](const Item& i) { return by.share > 0 && i.size >= result_.load.count / by.share; };
+    std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+      const Item &x = items_[a], &y = items_[b];
+      if (is_large(x) != is_large(y)) return is_large(x);
+      const int key = is_large(x) ? by.large : by.others;
+      const double rx = rank(x, key), ry = rank(y, key);
+      if (rx != ry) return rx > ry;
+      if (x.size != y.size) return x.size > y.size;
+      const std::int64_t lx = x.upper - x.lower, ly = y.upper - y.lower;
+      return lx != ly ? lx > ly : a < b;
+    });
+  }
+
+  void fit(const std::vector<std::uint32_t>& all, std::int64_t enough) {
+    std::vector<FirstFit::Item> items;
+    for (const Item& i : items_) items.push_back({i.lower, i.upper, i.size});
+    FirstFit search{std::move(items), most_work};
+    std::vector<std::uint32_t> order = all;
+    for (std::int64_t share : {0, 8, 16, 128})
+      for (int large : {0, 1})
+        for (int others = 0; others < keys; ++others) {
+          if (search.height() <= enough || search.work() > most_work || (share == 0 && large != 0)) continue;
+          sort_by(order, {share, large, others});
+          search.attempt(order);
+        }
+    search.improve(enough, options_.rounds > 0 ? options_.rounds : std::size_t{20'000});
+    accept(search.offsets(), search.height());
   }
 
   // Each buffer on top of all that are below it, gaps or not: fast for any number, and exact where lifetimes nest.
@@ -187,84 +216,10 @@ class ArenaPacker {
     result_.height = {height};
   }
 
-  // First fit: the lowest gap among those already placed that are alive at the same time. They are found by stretches of time:
-  // all that live in the stretch where the buffer starts, and those that start in a later one. Gives up where the arena would be
-  // no smaller than `limit`, or where the work is used up.
-  bool place(const std::vector<std::uint32_t>& order, std::int64_t limit) {
-    const std::int64_t width = moments_ / 256 + 1;
-    const auto count = static_cast<std::size_t>(moments_ / width + 1);
-    living_.assign(count, {});
-    starting_.assign(count, {});
-    offset_.assign(items_.size(), 0);
-    std::int64_t height = 0;
-    for (std::uint32_t i : order) {
-      const Item& x = items_[i];
-      const auto first = static_cast<std::size_t>(x.lower / width), last = static_cast<std::size_t>((x.upper - 1) / width);
-      near_.clear();
-      collect(living_[first], x);
-      for (std::size_t b = first + 1; b <= last; ++b) collect(starting_[b], x);
-      offset_[i] = lowest_gap(x.size);
-      height = std::max(height, offset_[i] + x.size);
-      work_ += near_.size() + (last - first) / 2;
-      if (height >= limit || (work_ > most_work && result_.height.count < std::numeric_limits<std::int64_t>::max())) {
-        blocked_ = i;
-        return false;
-      }
-      starting_[first].push_back(i);
-      for (std::size_t b = first; b <= last; ++b) living_[b].push_back(i);
-    }
-    accept(offset_, height);
-    return true;
-  }
-
-  void collect(const std::vector<std::uint32_t>& list, const Item& x) {
-    for (std::uint32_t j : list)
-      if (items_[j].lower < x.upper && x.lower < items_[j].upper) near_.push_back({offset_[j], offset_[j] + items_[j].size});
-  }
-
-  // A heap instead of a sort: the gap is mostly found before all have been looked at.
-  std::int64_t lowest_gap(std::int64_t size) {
-    std::make_heap(near_.begin(), near_.end(), std::greater<>{});
-    std::int64_t at = 0;
-    for (auto end = near_.end(); end != near_.begin(); --end) {
-      if (near_.front().first - at >= size) break;
-      at = std::max(at, near_.front().second);
-      std::pop_heap(near_.begin(), end, std::greater<>{});
-    }
-    return at;
-  }
-
-  // What did not fit below the best height moves forward in the order; now and then a random swap.
-  template <class Attempt>
-  void improve(std::vector<std::uint32_t> order, std::int64_t enough, const Attempt& attempt) {
-    const std::size_t rounds = options_.rounds > 0 ? options_.rounds : std::size_t{4000};
-    std::uint64_t state = 1;
-    const auto random = [&](std::size_t n) {
-      state = state * 6364136223846793005u + 1442695040888963407u;
-      return static_cast<std::size_t>((state >> 33) % n);
-    };
-    for (std::size_t k = 0; k < rounds && work_ < most_work && order.size() > 1 && result_.height.count > enough; ++k) {
-      if (attempt(order)) continue;
-      const auto at = static_cast<std::size_t>(std::find(order.begin(), order.end(), blocked_) - order.begin());
-      if (at == 0 || at >= order.size()) {
-        std::swap(order[random(order.size())], order[random(order.size())]);
-        continue;
-      }
-      const std::size_t to = k % 3 == 0 ? 0 : random(at);
-      std::rotate(order.begin() + static_cast<std::ptrdiff_t>(to), order.begin() + static_cast<std::ptrdiff_t>(at),
-                  order.begin() + static_cast<std::ptrdiff_t>(at) + 1);
-    }
-  }
-
   ArenaOptions options_;
   std::vector<Item> items_;
   std::int64_t moments_ = 0;
   ArenaPlan result_;
-  std::vector<std::vector<std::uint32_t>> living_, starting_;
-  std::vector<std::int64_t> offset_;
-  std::uint64_t work_ = 0;
-  std::vector<std::pair<std::int64_t, std::int64_t>> near_;
-  std::uint32_t blocked_ = 0;
 };
 
 }  // namespace detail

@@ -25,7 +25,7 @@ namespace reprise {
 class ChainDp {
  public:
   struct Options {
-    std::size_t slots = 120;
+    std::size_t slots = 120;  ///< that memory is counted in, for chains of most_blocks; more for shorter ones
     std::size_t most_blocks = 60;
     std::size_t ways = 8;  ///< of keeping a block, at most about so many
   };
@@ -52,12 +52,15 @@ class ChainDp {
       Simulation cost = simulate(graph_, chosen);
       const std::int64_t free = request_.budget.count - graph_.persistent_bytes().count;
       if (free <= 0) return chosen;
-      unit_ = std::max<std::int64_t>(1, free / static_cast<std::int64_t>(options_.slots));
-      most_ = options_.slots + options_.slots / 4;
+      const std::size_t shorter = options_.most_blocks / blocks().size();
+      const std::size_t wanted = options_.slots * std::clamp<std::size_t>(shorter * shorter * shorter, 1, 30);
+      unit_ = std::max<std::int64_t>(1, free / static_cast<std::int64_t>(wanted));
+      const auto slots = static_cast<std::size_t>(free / unit_);
+      most_ = slots + slots / 4;
       fill();
       const std::size_t last = blocks().size() - 1;
       float tried = 0;
-      for (std::size_t m = most_; m > options_.slots / 4 && at(0, last, m, 0).time < unreachable; --m) {
+      for (std::size_t m = most_; m > slots / 4 && at(0, last, m, 0).time < unreachable; --m) {
         if (at(0, last, m, 0).time == tried) continue;  // the same schedule as with more room
         tried = at(0, last, m, 0).time;
         Schedule s = schedule_in(m);
@@ -83,7 +86,7 @@ class ChainDp {
     [[nodiscard]] const std::vector<ChainBlock>& blocks() const { return chain_.blocks(); }
     [[nodiscard]] std::size_t slots_of(std::int64_t bytes) const { return static_cast<std::size_t>((bytes + unit_ / 2) / unit_); }
 
-    // there: 1 where what the last block hands on is in memory already, beside the m slots.
+    // there: 1 where what the last block hands on is in memory already, within the m slots, until that block's backward part has run.
     [[nodiscard]] Cell& at(std::size_t i, std::size_t j, std::size_t m, std::size_t there) {
       return table_[((i * blocks().size() + j) * (most_ + 1) + m) * 2 + there];
     }
@@ -99,7 +102,7 @@ class ChainDp {
 
     Cell solve(std::size_t i, std::size_t j, std::size_t m, std::size_t there) {
       const ChainBlock& b = blocks()[i];
-      const bool reached = slots_of(b.needs - (i == j && there != 0 ? b.handed_on : 0)) <= m;
+      const bool reached = slots_of(b.needs) <= m;
       Cell best;
       if (i == j) {
         if (reached) best.time = static_cast<float>(b.backward_time + (there != 0 ? b.ways.back().again : b.forward_time));
@@ -120,7 +123,7 @@ class ChainDp {
         if (handed > m || at(k, j, m - handed, there).time == unreachable) continue;
         const float right = run + at(k, j, m - handed, there).time;
         if (at(i, k - 1, m, 0).time < unreachable) better(right + at(i, k - 1, m, 0).time, k - i, 0);
-        if (at(i, k - 1, m - handed, 1).time < unreachable) better(right + at(i, k - 1, m - handed, 1).time, k - i, 1);
+        if (at(i, k - 1, m, 1).time < unreachable) better(right + at(i, k - 1, m, 1).time, k - i, 1);
       }
       return best;
     }
@@ -149,7 +152,7 @@ class ChainDp {
       }
       emit(k, j, m - handed, there, out);
       if (cell.way == 0) forget_handed_on(k - 1, out);
-      emit(i, k - 1, cell.way == 0 ? m : m - handed, static_cast<std::size_t>(cell.way), out);
+      emit(i, k - 1, m, static_cast<std::size_t>(cell.way), out);
     }
 
     // The first time all of it runs; later what leads to what is kept.
