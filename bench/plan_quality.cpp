@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -123,22 +124,27 @@ void layered_graphs() {
   std::printf("\n");
 }
 
-void training_graphs(const std::vector<StepGraph>& graphs) {
+struct NamedGraph {
+  std::string name;
+  StepGraph graph;
+};
+
+void training_graphs(const std::vector<NamedGraph>& graphs) {
   std::printf("%-24s %9s %9s", "graph", "budget", "floor");
   for (std::string_view name : compared) std::printf(" %18s", std::string(name).c_str());
   std::printf(" %18s %8s\n", "anneal, reordered", "arena");
   Mean half, quarter;
   Mean shared[4], against[4];
   int worse = 0;
-  for (const StepGraph& graph : graphs) {
+  for (const auto& [name, graph] : graphs) {
     const Bytes peak = simulate(graph, own_order(graph)).peak, floor = floor_bytes(graph);
-    const auto row = [&](const std::string& what, Bytes budget) {
-      std::printf("%-24s %9s %8.1f%%", graph.name().substr(0, 24).c_str(), what.c_str(),
+    const auto row = [&, &label = name, &graph = graph](const std::string& what, Bytes budget) {
+      std::printf("%-24s %9s %8.1f%%", label.substr(0, 24).c_str(), what.c_str(),
                   100 * static_cast<double>(floor.count) / static_cast<double>(peak.count));
       Plan best;
       std::vector<Plan> others;
-      for (std::string_view name : compared) {
-        best = plan_with(name, graph, {.budget = budget, .keep_order = true});
+      for (std::string_view strategy : compared) {
+        best = plan_with(strategy, graph, {.budget = budget, .keep_order = true});
         others.push_back(best);
         std::printf(" %18s", cell(best).c_str());
       }
@@ -150,7 +156,7 @@ void training_graphs(const std::vector<StepGraph>& graphs) {
         worse += best.within_budget() && best.time.count <= others[k].time.count * (1 + 1e-9) ? 0 : 1;
       }
       const Plan free = plan_with("anneal", graph, {.budget = budget});
-      const auto arena = assign_offsets(buffers_of(resolve(graph, best.schedule)));
+      const auto arena = assign_offsets(buffers_of(resolve(graph, best.schedule)), {.alignment = Bytes{64}});
       std::printf(" %18s %8.4f\n", cell(free).c_str(), arena.ratio());
       return best;
     };
@@ -237,15 +243,15 @@ int run(int argc, char** argv) {
   flags.add("--svg", "FILE", "with --speed: draw it", svg);
   if (!flags.parse(static_cast<int>(rest.size()), rest.data())) return examples::done;
   if (only_speed) return speed(svg), examples::done;
-  std::vector<StepGraph> graphs;
-  for (const std::string& file : files) graphs.push_back(read_graph_file(file));
+  std::vector<NamedGraph> graphs;
+  for (const std::string& file : files) graphs.push_back({std::filesystem::path(file).stem().string(), read_graph_file(file)});
   if (!files.empty()) return training_graphs(graphs), examples::done;
   small_graphs(small);
   layered_graphs();
-  graphs.push_back(resnet_step({.blocks = 16}));
-  graphs.push_back(resnet_step({.blocks = 50}));
-  graphs.push_back(transformer_step({.layers = 12, .batch = 32}));
-  graphs.push_back(chain_step(100));
+  graphs.push_back({"generated resnet 16", resnet_step({.blocks = 16})});
+  graphs.push_back({"generated resnet 50", resnet_step({.blocks = 50})});
+  graphs.push_back({"generated transformer 12", transformer_step({.layers = 12, .batch = 32})});
+  graphs.push_back({"chain 100", chain_step(100)});
   training_graphs(graphs);
   return examples::done;
 }
