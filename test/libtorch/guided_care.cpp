@@ -471,6 +471,10 @@ Tensor failing_exp(const Tensor& x) {
   return x.exp();
 }
 int runs_seen = 0;
+Tensor fickle_relu(const Tensor& x) {  // another result each time
+  static int runs = 0;
+  return torch::relu(x) + ++runs;
+}
 Tensor counted_relu(const Tensor& x) {
   ++runs_seen;
   return x.clamp_min(0);
@@ -479,11 +483,13 @@ TORCH_LIBRARY(guided_test, library) {
   library.def("failing_exp(Tensor x) -> Tensor");
   library.def("counted_relu(Tensor x) -> Tensor");
   library.def("pure_relu(Tensor x) -> Tensor");
+  library.def("fickle_relu(Tensor x) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(guided_test, CPU, library) {
   library.impl("failing_exp", &failing_exp);
   library.impl("counted_relu", &counted_relu);
   library.impl("pure_relu", &counted_relu);
+  library.impl("fickle_relu", &fickle_relu);
 }
 Tensor call_op(const char* name, const Tensor& x) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Tensor(const Tensor&)>().call(x);
@@ -543,4 +549,54 @@ TEST_CASE("an exception while something is made again leaves every tensor readab
   ours.clear();
   CHECK(cpu_memory().live() == before);
   CHECK((contents({failing()}) == expected));
+}
+
+TEST_CASE("verify tells of an op that is not what it was said to be", "[guided]") {
+  assume_pure("guided_test::fickle_relu");
+  const Tensor x = torch::randn({256, 64});
+  const auto run = [&] {
+    const torch::NoGradGuard no_grad;
+    Tensor h = x;
+    std::vector<Tensor> all;
+    for (int i = 0; i < 8; ++i) all.push_back(h = torch::tanh(call_op("guided_test::fickle_relu", h)));
+    for (const Tensor& t : all) h = h + t;
+  };
+  for (const bool verify : {false, true}) {
+    MemoryBudget budget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4}, {.max_plans = 0, .over_budget = OverBudget::go_on, .verify = verify}};
+    std::string text;
+    try {
+      auto step = budget.step();
+      run();
+    } catch (const Error& error) {
+      text = error.what();
+    }
+    CHECK(text.empty() == !verify);
+    if (verify) CHECK((text.find("fickle_relu") != std::string::npos && text.find("came out otherwise when it was made again") != std::string::npos));
+  }
+}
+
+TEST_CASE("a validation pass between the steps reads what they left, and is not part of them", "[guided]") {
+  Stack plain, ours;
+  const Tensor x = torch::randn({256, 64});
+  const auto train = [&](Stack& stack, MemoryBudget* budget) {
+    std::vector<double> scores;
+    torch::optim::SGD optimizer(stack.layers->parameters(), torch::optim::SGDOptions(0.01));
+    for (int i = 0; i < 5; ++i) {
+      {
+        auto step = budget != nullptr ? std::make_unique<MemoryBudget::Step>(*budget) : nullptr;
+        optimizer.zero_grad();
+        stack.forward(x, gelu).pow(2).mean().backward();
+        optimizer.step();
+      }
+      const c10::InferenceMode inference(i % 2 == 0);
+      const torch::NoGradGuard no_grad;
+      scores.push_back(stack.forward(x, gelu).mean().item<double>());
+    }
+    return scores;
+  };
+  const auto expected = train(plain, nullptr);
+  MemoryBudget budget{cpu_memory().live() + Bytes{11 * 256 * 64 * 4}, {.planning = {.effort = 0.1}, .plan_in_background = false, .over_budget = OverBudget::go_on}};
+  CHECK(train(ours, &budget) == expected);
+  CHECK(budget.counters().planned_steps == 4);
+  CHECK(budget.counters().recomputed > 0);
 }
