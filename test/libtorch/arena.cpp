@@ -2,6 +2,8 @@
 
 #include "models/task.hpp"
 
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -108,6 +110,30 @@ TEST_CASE("the arena is shared by the plans of all shapes, and given back on dem
   CHECK(cpu_memory().reserved() - cpu_memory().live() == spare);
   CHECK(train(4) < large);
 }
+
+#ifdef __GLIBC__
+TEST_CASE("before an arena is made, what was freed is given back to the system") {
+  const auto resident = [] {
+    std::int64_t all = 0, pages = 0;
+    std::ifstream("/proc/self/statm") >> all >> pages;
+    return Bytes{pages * 4096};
+  };
+  constexpr std::size_t block = 64 << 10, count = 2048;  // 128 MiB in pieces that come from the heap
+  std::vector<void*> blocks;
+  for (std::size_t i = 0; i < count; ++i) {
+    blocks.push_back(std::malloc(block));
+    std::memset(blocks.back(), 1, block);
+  }
+  for (std::size_t i = 0; i + 1 < count; ++i) std::free(blocks[i]);  // the last one keeps glibc from giving back the rest
+  const Bytes before = resident();
+  ArenaLayout layout;
+  layout.height = 4_KiB;
+  ArenaMemory arena;
+  arena.start(layout);
+  CHECK(resident() + 64_MiB < before);
+  std::free(blocks.back());
+}
+#endif
 
 TEST_CASE("an allocation that does not match the plan comes from the allocator, is counted, and nothing is written over") {
   torch::manual_seed(1);

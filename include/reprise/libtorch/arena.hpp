@@ -26,6 +26,9 @@
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include <c10/core/StorageImpl.h>
 #include <c10/core/impl/alloc_cpu.h>
@@ -188,7 +191,10 @@ class ArenaMemory {
       block_->let_go();
       block_ = nullptr;
     }
-    if (block_ == nullptr) block_ = new ArenaBlock(layout.height);
+    if (block_ == nullptr) {
+      give_back_free_pages();
+      block_ = new ArenaBlock(layout.height);
+    }
     block_->start(layout);
   }
 
@@ -209,6 +215,14 @@ class ArenaMemory {
   [[nodiscard]] ArenaUse use() const { return block_ == nullptr ? ArenaUse{} : ArenaUse{block_->taken(), block_->fallbacks()}; }
 
  private:
+  // What the captured step has freed stays with glibc, and the arena would come on top of it: the process would never be smaller than
+  // eager's and the arena together.
+  static void give_back_free_pages() {
+#ifdef __GLIBC__
+    ::malloc_trim(0);
+#endif
+  }
+
   ArenaBlock* block_ = nullptr;
   BlockSource* outer_ = nullptr;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> handed_over_;  // gradients that lie in it

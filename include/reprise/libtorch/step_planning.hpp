@@ -136,6 +136,11 @@ class StepPlanning {
     known.quick = ledger_.options.refine && known.refinements < most_refinements && !ledger_.options.planner;
     if (known.quick) request.effort *= quick_effort;
     Plan plan = plan_inside(known, request);
+    if (!plan.within_budget() && known.quick) {  // haste must not make a budget unreachable
+      known.quick = false;
+      request.effort = ledger_.options.planning.effort;
+      plan = plan_inside(known, request);
+    }
     ++ledger_.counters.plans;
     if (!plan.within_budget()) return fall_back(known, ledger_.last.base + (plan.peak - graph.persistent_bytes()));
     known.unplannable = false;
