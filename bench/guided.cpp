@@ -108,10 +108,10 @@ models::Task depth_task() {
 models::Task experts_task() {
   torch::manual_seed(1);
   auto net = std::make_shared<Experts>();
-  return {"experts", 512, net,
+  return {"experts", 2048, net,
           [](std::int64_t) {
             torch::manual_seed(5);
-            return std::vector<Tensor>{torch::randn({512, Experts::width})};
+            return std::vector<Tensor>{torch::randn({2048, Experts::width})};
           },
           [net](const std::vector<Tensor>& batch) { return net->forward(batch[0]).pow(2).mean(); }};
 }
