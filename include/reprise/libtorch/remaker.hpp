@@ -416,19 +416,25 @@ class Remaker : public StorageOwner {
     } const level{++nested_};
     const Bytes existing_peak = cpu_memory().existing_peak();
     ReadCounts reads;
-    const std::vector<NodeId> calls = calls_for(std::move(wanted), reads);
+    Needed held(marks_);
+    const std::vector<NodeId> calls = calls_for(std::move(wanted), reads, held);
     MadeStorages made;
     for (NodeId node : calls) run_for(node, reads, made);
     cpu_memory().forget_existing_peak_since(existing_peak);
   }
 
-  std::vector<NodeId> calls_for(std::vector<ValueId> wanted, ReadCounts& reads) const {
+  // `held`: what they start from and nobody else keeps; given up to make room for one of them, it would be gone for the others.
+  std::vector<NodeId> calls_for(std::vector<ValueId> wanted, ReadCounts& reads, Needed& held) const {
     std::unordered_set<std::uint32_t> seen;
     std::vector<NodeId> calls;
     while (!wanted.empty()) {
       const ValueId maker = wanted.back();
       wanted.pop_back();
-      if (is_there(maker)) continue;
+      if (is_there(maker)) {
+        const StorageIndex s = recorder_.storage_of(maker);
+        if (s != no_storage && storages_.where(s) == Where::held) held.add(s);
+        continue;
+      }
       const NodeId node = recording().values[maker.index].producer;
       if (!node.valid() || !recording().calls[node.index].repeatable)
         throw Error(Errc::capture_failed, detail::describe(recording(), maker) + " cannot be made again");
