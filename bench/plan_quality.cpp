@@ -33,6 +33,14 @@ using namespace reprise::testing;
 
 constexpr std::string_view compared[] = {"mu-two", "mu-two-exact", "min-cut", "chain-dp", "anneal"};
 
+// Processor seconds instead of the clock's: whatever else the machine does counts little.
+Plan timed(std::string_view strategy, const StepGraph& graph, const PlanRequest& request) {
+  const std::clock_t begin = std::clock();
+  Plan plan = plan_with(strategy, graph, request);
+  plan.seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  return plan;
+}
+
 std::string cell(const Plan& plan) {
   char text[40];
   if (plan.within_budget()) std::snprintf(text, sizeof text, "%+.2f%% %.2fs", 100 * plan.overhead(), plan.seconds);
@@ -112,9 +120,9 @@ void layered_graphs() {
         Rng rng{seed};
         const StepGraph graph = layered_graph(rng, {.nodes = nodes});
         PlanRequest request{.budget = Size{{}, percent, true}.resolve(simulate(graph, own_order(graph)).peak), .keep_order = true};
-        const Plan a = plan_with("anneal", graph, request);
+        const Plan a = timed("anneal", graph, request);
         request.keep_order = false;
-        const Plan b = plan_with("anneal", graph, request);
+        const Plan b = timed("anneal", graph, request);
         std::printf("%8zu %5.0f%% %22s %22s\n", nodes, percent, cell(a).c_str(), cell(b).c_str());
         if (a.within_budget()) kept.add(a.overhead());
         if (b.within_budget()) free.add(b.overhead());
@@ -144,7 +152,7 @@ void training_graphs(const std::vector<NamedGraph>& graphs) {
       Plan best;
       std::vector<Plan> others;
       for (std::string_view strategy : compared) {
-        best = plan_with(strategy, graph, {.budget = budget, .keep_order = true});
+        best = timed(strategy, graph, {.budget = budget, .keep_order = true});
         others.push_back(best);
         std::printf(" %18s", cell(best).c_str());
       }
@@ -155,7 +163,7 @@ void training_graphs(const std::vector<NamedGraph>& graphs) {
         against[k].add(best.overhead());
         worse += best.within_budget() && best.time.count <= others[k].time.count * (1 + 1e-9) ? 0 : 1;
       }
-      const Plan free = plan_with("anneal", graph, {.budget = budget});
+      const Plan free = timed("anneal", graph, {.budget = budget});
       const auto arena = assign_offsets(buffers_of(resolve(graph, best.schedule)), {.alignment = Bytes{64}});
       std::printf(" %18s %8.4f\n", cell(free).c_str(), arena.ratio());
       return best;
@@ -210,16 +218,14 @@ void write_speed_svg(const std::string& file, const std::vector<SpeedPoint>& poi
   out << "\"/>\n</svg>\n";
 }
 
-// Processor time, so that whatever else the machine does counts little.
 void speed(const std::string& svg) {
   std::printf("%10s %10s %10s\n", "nodes", "seconds", "overhead");
   std::vector<SpeedPoint> points;
   for (std::size_t blocks : {5u, 15u, 48u, 150u, 475u, 1500u, 4750u}) {
     const StepGraph graph = resnet_step({.blocks = blocks});
     const Bytes budget = Size{{}, 50, true}.resolve(simulate(graph, own_order(graph)).peak);
-    const std::clock_t begin = std::clock();
-    const Plan plan = plan_with("anneal", graph, {.budget = budget});
-    points.push_back({static_cast<double>(graph.node_count()), static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC});
+    const Plan plan = timed("anneal", graph, {.budget = budget});
+    points.push_back({static_cast<double>(graph.node_count()), plan.seconds});
     std::printf("%10zu %10.3f %+9.2f%%\n", graph.node_count(), points.back().seconds, 100 * plan.overhead());
     std::fflush(stdout);
   }

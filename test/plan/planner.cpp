@@ -156,6 +156,19 @@ TEST_CASE("where the budget is out of reach the smallest peak is told") {
   CHECK(plan.peak <= plan_with("mu-two-exact", graph, request).peak);
 }
 
+TEST_CASE("the smallest peak that is told is not above what a plan can be made for") {
+  for (const char* model : {"bert", "lstm"}) {
+    CAPTURE(model);
+    const StepGraph graph = read_graph_file(std::string(REPRISE_TEST_DIR "/data/graphs/tiny_") + model + ".json");
+    const PlanRequest within{.budget = savable(graph, 50), .keep_order = true, .effort = 0.3};
+    REQUIRE(plan_with("anneal", graph, within).within_budget());
+    const PlanRequest below{.budget = floor_bytes(graph) - Bytes{1}, .keep_order = true, .effort = 0.3};
+    const Plan told = plan_with("anneal", graph, below);
+    CHECK_FALSE(told.within_budget());
+    CHECK(told.peak <= within.budget);
+  }
+}
+
 TEST_CASE("same seed, same plan") {
   Rng rng{3};
   const StepGraph graph = layered_graph(rng, {.nodes = 120});

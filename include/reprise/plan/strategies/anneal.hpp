@@ -67,13 +67,14 @@ class Anneal {
       from(own_order(graph_), work_ / 16);
       report(0.1);
       double done = 0.1;
-      for (std::size_t k = 0; k < std::size(rounds) && !stop_(); ++k) {
+      const bool possible = rules_.budget >= floor_bytes(graph_).count;
+      for (std::size_t k = 0; k < std::size(rounds) && possible && !stop_(); ++k) {
         if (rounds[k].last_resort && found_) continue;
         if (found_ && (huge || (large && k > 0))) break;  // a round would change little in the time that there is
         cross(rounds[k], k);
         report(done = std::min(1.0, done + rounds[k].share));  // with the last resort they are more than the whole
       }
-      if (!found_ && !stop_()) from(own_order(graph_), 4 * work_);  // the smallest peak that can be told
+      if (!found_) smallest_peak();
       if (found_ && !stop_()) {
         RecomputeSearch search{facts_, best_, rules_, request_.seed * 977 + 5};
         search.improve(search.work() + work_ / (large ? 1 : 8), options_.heat / 2);
@@ -113,13 +114,20 @@ class Anneal {
       if (search.found()) take(search.best());
     }
 
-    void take(const Schedule& schedule) {
-      const LiveSchedule live{facts_, schedule};
-      if (!live.valid() || live.peak().count > rules_.budget || (found_ && live.ticks() >= ticks_)) return;
-      best_ = schedule;
-      found_ = true;
-      peak_ = live.peak().count;
-      ticks_ = live.ticks();
+    void take(const Schedule& schedule) { take(LiveSchedule{facts_, schedule}); }
+
+    // Nothing fits: what is the least that does? Halves the way from the budget to the smallest peak so far, again and again.
+    void smallest_peak() {
+      if (!stop_()) from(own_order(graph_), work_ / 4);
+      std::int64_t low = std::max(rules_.budget, floor_bytes(graph_).count);
+      for (std::uint64_t k = 0; k < 7 && low < peak_ && !stop_(); ++k) {
+        SearchRules rules = rules_;
+        rules.budget = low + (peak_ - low) / 2;
+        PenalisedSearch search{facts_, own_order(graph_), rules, request_.seed * 7919 + 100 + k};
+        search.run(work_ / 6, rounds[0].heat, PenalisedSearch::first_price(facts_, rules.budget));
+        if (search.found()) take(search.best());
+        else low = rules.budget;
+      }
     }
 
     void from_others(bool large) {
@@ -136,13 +144,16 @@ class Anneal {
       start(MinCut{});
     }
 
-    void take(const RecomputeSearch& search) {
-      if (!search.live().valid()) return;
-      const bool fits = search.fits();
-      const std::int64_t peak = search.live().peak().count, ticks = search.live().ticks();
+    void take(const RecomputeSearch& search) { take(search.live()); }
+
+    // What fits is better than what does not; then the faster, or the smaller.
+    void take(const LiveSchedule& live) {
+      if (!live.valid()) return;
+      const std::int64_t peak = live.peak().count, ticks = live.ticks();
+      const bool fits = peak <= rules_.budget;
       const bool better = best_.empty() || (fits != found_ ? fits : fits ? ticks < ticks_ : peak < peak_);
       if (!better) return;
-      best_ = search.live().schedule();
+      best_ = live.schedule();
       found_ = fits;
       peak_ = peak;
       ticks_ = ticks;
