@@ -3,6 +3,8 @@
 #include <map>
 
 #include <reprise_test/catch.hpp>
+
+#include <limits>
 #include <reprise_test/random_graphs.hpp>
 
 using namespace reprise;
@@ -85,4 +87,13 @@ TEST_CASE("a training step's arena is hardly larger than its maximal load") {
 TEST_CASE("negative sizes and lives that end before they start are refused") {
   CHECK_THROWS_AS(assign_offsets(std::vector<Buffer>{{0, 1, Bytes{-1}}}), Error);
   CHECK_THROWS_AS(assign_offsets(std::vector<Buffer>{{2, 1, 1_B}}), Error);
+}
+
+TEST_CASE("sizes and alignments that would overflow are refused") {
+  const std::vector<Buffer> small(3, Buffer{0, 5, Bytes{10}});
+  CHECK_THROWS_AS(assign_offsets(small, {.alignment = Bytes{std::numeric_limits<std::int64_t>::max()}}), Error);
+  const std::vector<Buffer> huge(3, Buffer{0, 5, Bytes{std::numeric_limits<std::int64_t>::max()}});
+  CHECK_THROWS_AS(assign_offsets(huge), Error);
+  const std::vector<Buffer> many(300, Buffer{0, 5, Bytes{std::int64_t{1} << 53}});
+  CHECK_THROWS_AS(assign_offsets(many), Error);
 }

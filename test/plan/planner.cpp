@@ -9,6 +9,8 @@
 #include <reprise/plan/plan_file.hpp>
 #include <reprise/plan/strategies.hpp>
 
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 
 using namespace reprise;
@@ -167,6 +169,45 @@ TEST_CASE("the smallest peak that is told is not above what a plan can be made f
     CHECK_FALSE(told.within_budget());
     CHECK(told.peak <= within.budget);
   }
+}
+
+TEST_CASE("what cannot fit is at least fast for its peak") {
+  const StepGraph graph = chain_step(6);
+  const Plan told = plan_with("anneal", graph, {.budget = floor_bytes(graph) - Bytes{1}});
+  const Plan planned = plan_with("anneal", graph, {.budget = told.peak});
+  CHECK(told.peak == planned.peak);
+  CHECK(told.time == planned.time);
+}
+
+TEST_CASE("a graph without nodes has nothing to plan") {
+  GraphBuilder b{"empty"};
+  b.add_value({.id = 0, .bytes = Bytes{100}, .role = Role::parameter, .persistent = true});
+  const StepGraph graph = std::move(b).build();
+  for (std::string_view name : strategy_names) {
+    CAPTURE(name);
+    const Plan plan = plan_with(name, graph, {.budget = 60_B});
+    CHECK(plan.schedule.empty());
+    CHECK(plan.peak == 100_B);
+    CHECK_FALSE(plan.within_budget());
+  }
+}
+
+TEST_CASE("a file that is a link is written through") {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "reprise-plan-link";
+  std::filesystem::create_directories(folder);
+  const auto target = folder / "target", link = folder / "link";
+  std::filesystem::remove(link);
+  write_file_atomically(target.string(), "old");
+  std::filesystem::create_symlink(target, link);
+  write_file_atomically(link.string(), "new");
+  CHECK(std::filesystem::is_symlink(link));
+  std::ifstream in{target};
+  std::string text;
+  in >> text;
+  CHECK(text == "new");
+  CHECK_THROWS_AS(write_file_atomically("/dev/full", "x"), Error);
+  CHECK_FALSE(std::filesystem::is_regular_file("/dev/full"));
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("same seed, same plan") {

@@ -57,13 +57,21 @@ namespace detail {
 class ArenaPacker {
  public:
   ArenaPacker(std::span<const Buffer> buffers, const ArenaOptions& options) : options_(options) {
-    if (options.alignment.count <= 0) throw Error(Errc::bad_argument, "alignment: must be greater than zero");
+    constexpr std::int64_t most = std::int64_t{1} << 53;  // as in graph files; sums and rounding up stay far from overflow
+    const std::string from_to = " bytes; must be between ";
+    if (options.alignment.count <= 0 || options.alignment.count > most)
+      throw Error(Errc::bad_argument, "alignment: " + std::to_string(options.alignment.count) + from_to + "1 and 2^53");
+    std::int64_t all = 0;
     for (std::size_t i = 0; i < buffers.size(); ++i) {
       const Buffer& b = buffers[i];
       if (b.size.count < 0 || b.upper < b.lower)
         throw Error(Errc::bad_argument, "buffer " + std::to_string(i) + ": size is negative or upper is less than lower");
       const std::int64_t a = options.alignment.count;
+      if (b.size.count > most) throw Error(Errc::bad_argument, "buffer " + std::to_string(i) + ": " + std::to_string(b.size.count) +
+          from_to + "0 and 2^53");
       items_.push_back({b.lower, b.upper, (b.size.count + a - 1) / a * a, 0});
+      if ((all += items_.back().size) > most * 256)
+        throw Error(Errc::bad_argument, "buffers: together more than 2^61 bytes, rounded up to the alignment");
     }
     compress_times();
     result_.offsets.assign(items_.size(), Bytes{0});
@@ -88,7 +96,7 @@ class ArenaPacker {
   }
 
  private:
-  static constexpr std::uint64_t most_work = 400'000'000;  // about a second at most
+  static constexpr std::uint64_t most_work = 250'000'000;  // well under a second
 
   struct Item {
     std::int64_t lower, upper, size, met;  // met: the largest load during its life

@@ -22,7 +22,7 @@ namespace reprise {
 [[nodiscard]] inline std::uint32_t backward_start(const StepGraph& graph) {
   for (std::uint32_t i = 1; i < graph.node_count(); ++i)
     if (graph.nodes()[i].phase == Phase::backward) return i;
-  return static_cast<std::uint32_t>(simulate(graph, own_order(graph)).peak_step + 1);
+  return static_cast<std::uint32_t>(std::min<std::size_t>(simulate(graph, own_order(graph)).peak_step + 1, graph.node_count()));
 }
 
 class LazyRecompute {

@@ -87,8 +87,18 @@ struct PlanFile {
   return doc.dump() + "\n";
 }
 
-/// Whole or not at all: written beside the file and put in its place at the end.
-inline void write_file_atomically(const std::string& path, const std::string& text) {
+/// Whole or not at all: written beside the file and put in its place at the end. A link is followed; what is no file (a device, a
+/// pipe) is written to as it is.
+inline void write_file_atomically(const std::string& name, const std::string& text) {
+  std::error_code failed;
+  std::filesystem::path target{name};
+  if (std::filesystem::is_symlink(target, failed)) target = std::filesystem::weakly_canonical(target, failed);
+  const std::string path = failed ? name : target.string();
+  if (std::filesystem::exists(path, failed) && !std::filesystem::is_regular_file(path, failed) && !std::filesystem::is_directory(path, failed)) {
+    std::ofstream out{path, std::ios::binary};
+    if (!(out << text << std::flush)) throw Error(Errc::io, path + ": could not be written completely");
+    return;
+  }
   const std::string part = path + ".part";
   {
     std::ofstream out{part, std::ios::binary};
@@ -99,7 +109,6 @@ inline void write_file_atomically(const std::string& path, const std::string& te
       throw Error(Errc::io, path + ": could not be written completely");
     }
   }
-  std::error_code failed;
   std::filesystem::rename(part, path, failed);
   if (failed) {
     std::remove(part.c_str());

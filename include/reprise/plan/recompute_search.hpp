@@ -53,7 +53,8 @@ class RecomputeSearch {
   /// Drops until the peak fits or nothing helps. False where it does not fit in the end; what was reached stays.
   bool reach_budget(std::uint64_t work_limit) {
     work_limit_ = work_limit;
-    while (!fits() && work() <= work_limit && !stopped() && lower_peak(all)) s_.commit();
+    // One look at the whole peak takes long enough to ask each time.
+    while (!fits() && work() <= work_limit && !(rules_.stop && rules_.stop()) && lower_peak(all)) s_.commit();
     work_limit_ = ~std::uint64_t{0};
     return fits();
   }

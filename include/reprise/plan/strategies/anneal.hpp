@@ -41,7 +41,17 @@ class Anneal {
       const auto exact = Exhaustive{options_.exact_states}.search(graph, request);
       if (exact.verdict == Exhaustive::Verdict::optimal) return exact.schedule;
     }
-    return Run{graph, request, options_}.best();
+    Schedule best = Run{graph, request, options_}.best();
+    const Simulation found = simulate(graph, best);
+    if (!found.valid || found.peak <= request.budget || StopSignal{request}()) return best;
+    // Nothing fits: the smallest peak it is, and the fastest way to it.
+    PlanRequest again = request;
+    again.budget = found.peak;
+    again.effort = request.effort / 4;
+    again.progress = {};
+    Schedule faster = schedule(graph, again);
+    const Simulation second = simulate(graph, faster);
+    return second.valid && second.peak <= found.peak && second.time < found.time ? faster : best;
   }
 
  private:

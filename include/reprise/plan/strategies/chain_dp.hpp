@@ -36,6 +36,7 @@ class ChainDp {
 
   /// The graph's own order where it is no chain of at least three blocks.
   [[nodiscard]] Schedule schedule(const StepGraph& graph, const PlanRequest& request) const {
+    if (graph.node_count() == 0) return {};
     const ScheduleFacts facts{graph};
     return Run{facts, request, options_}.best();
   }
