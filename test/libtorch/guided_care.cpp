@@ -201,7 +201,7 @@ struct Swish : torch::autograd::Function<Swish> {
 };
 }  // namespace
 
-TEST_CASE("a custom autograd function", "[guided]") {
+TEST_CASE("a custom autograd function inside a budget", "[guided]") {
   check_planned([] {
     return with_loss([](Stack& stack, const Tensor& x, int) {
       return stack.forward(x, [](Tensor h, int) { return Swish::apply(h); }).pow(2).mean();
