@@ -11,6 +11,7 @@
 #   (no toolkit, another one, half of one)              there is none. Reprise's CPU side needs none: the CPU half is used, past it
 #   CUDA 12.9 and later                                 have no nvToolsExt any more, for which LibTorch's packages up to 2.6 ask
 #   builds with the C++ ABI from before 2011            (PyPI's up to 2.6) everything that links them is compiled with it
+#   versions before 2.4                                 are refused here, not by a hundred lines of the compiler's
 #   the packages of vcpkg and Conan                     the one lies in share/torch, the other names its targets in TORCH_LIBRARIES
 
 set(reprise_torch_version "")
@@ -24,7 +25,7 @@ find_path(reprise_torch_config_dir TorchConfig.cmake
   PATH_SUFFIXES share/cmake/Torch share/torch lib/cmake/Torch lib/${CMAKE_LIBRARY_ARCHITECTURE}/cmake/Torch Torch
   NO_CACHE)
 if(NOT reprise_torch_config_dir)
-  set(reprise_torch_problem "no TorchConfig.cmake was found; put LibTorch's folder into CMAKE_PREFIX_PATH, as scripts/setup does")
+  set(reprise_torch_problem "no TorchConfig.cmake was found; put LibTorch's folder into CMAKE_PREFIX_PATH")
   return()
 endif()
 
@@ -34,6 +35,17 @@ foreach(up IN ITEMS ../.. ../../.. ../../../..)
     break()
   endif()
 endforeach()
+
+function(reprise_read_torch_version)
+  unset(PACKAGE_VERSION)  # the including project's own
+  include("${reprise_torch_config_dir}/TorchConfigVersion.cmake" OPTIONAL)
+  set(reprise_torch_version "${PACKAGE_VERSION}" PARENT_SCOPE)
+endfunction()
+reprise_read_torch_version()
+if(reprise_torch_version AND reprise_torch_version VERSION_LESS 2.4)  # its storages cannot be emptied and filled again
+  set(reprise_torch_problem "version ${reprise_torch_version} in ${reprise_torch_prefix} is too old; 2.4 is the oldest that works")
+  return()
+endif()
 
 file(STRINGS "${reprise_torch_config_dir}/TorchConfig.cmake" reprise_torch_abi_lines REGEX "_GLIBCXX_USE_CXX11_ABI=0")
 if(reprise_torch_abi_lines)
@@ -98,8 +110,6 @@ endif()
 
 if(reprise_torch_has_cuda AND NOT REPRISE_TORCH_PACKAGE_LOADS)
   message(STATUS "LibTorch in ${reprise_torch_prefix} is a CUDA build, and the CUDA toolkit that it asks for is not here: using its CPU half")
-  include("${reprise_torch_config_dir}/TorchConfigVersion.cmake" OPTIONAL)
-  set(reprise_torch_version "${PACKAGE_VERSION}")
   if(NOT TARGET reprise::torch)
     add_library(reprise::torch INTERFACE IMPORTED)
     target_include_directories(reprise::torch INTERFACE

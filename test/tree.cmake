@@ -2,7 +2,7 @@
 
 cmake_policy(VERSION 3.25)
 
-# reprise.hpp brings every header that needs no LibTorch.
+# reprise.hpp brings every header that needs no LibTorch; but for one, and nothing that is as dear.
 string(REPLACE "|" ";" INCLUDES "${INCLUDES}")
 list(TRANSFORM INCLUDES PREPEND "-I")
 execute_process(
@@ -10,6 +10,13 @@ execute_process(
   OUTPUT_VARIABLE included COMMAND_ERROR_IS_FATAL ANY)
 file(GLOB_RECURSE headers RELATIVE "${SOURCE_DIR}" "${SOURCE_DIR}/include/reprise/*.hpp")
 list(FILTER headers EXCLUDE REGEX "^include/reprise/(libtorch|cuda)(/|\\.hpp)")
+list(REMOVE_ITEM headers include/reprise/graph/dependency_order.hpp)
+foreach(dear IN ITEMS boost/graph/depth_first_search.hpp boost/graph/adjacency_list.hpp nlohmann/json.hpp)
+  string(FIND "${included}" "${dear}" place)
+  if(NOT place EQUAL -1)
+    message(SEND_ERROR "reprise.hpp includes ${dear}: see what it costs with bench/compile_time, and keep it where it is used")
+  endif()
+endforeach()
 foreach(header IN LISTS headers)
   string(FIND "${included}" "${header}" place)
   if(place EQUAL -1)
@@ -76,6 +83,25 @@ while(TRUE)
 endwhile()
 if(explained LESS 30)
   message(SEND_ERROR "docs/troubleshooting.md explains only ${explained} messages")
+endif()
+
+# What the packages ask their users for is what the headers include, and nothing else.
+file(STRINGS "${SOURCE_DIR}/cmake/reprise-config.cmake.in" asked REGEX "^ *find_dependency\\(")
+list(TRANSFORM asked REPLACE "^ *find_dependency\\(([^ )]*).*" "\\1")
+set(folder_of_Boost boost)
+set(folders reprise ATen c10 torch caffe2 cuda sys linux)
+foreach(package IN LISTS asked)
+  if(NOT all_code MATCHES "#include <${folder_of_${package}}/")
+    message(SEND_ERROR "reprise-config.cmake.in asks for ${package}, of which no header includes anything")
+  endif()
+  list(APPEND folders "${folder_of_${package}}")
+endforeach()
+string(REGEX MATCHALL "#include <[^/>\n]+/" includes "${all_code}")
+list(TRANSFORM includes REPLACE "#include <(.*)/" "\\1")
+list(REMOVE_DUPLICATES includes)
+list(REMOVE_ITEM includes ${folders})
+if(includes)
+  message(SEND_ERROR "headers include what reprise-config.cmake.in does not ask for: ${includes}")
 endif()
 
 # A test that is in no list is not run. (test/cuda is compiled and run by scripts/check-cuda.)

@@ -1,9 +1,11 @@
 #pragma once
-// Everything that needs no LibTorch, in the order in which data flows. Programs that train include <reprise/libtorch.hpp>.
+// Everything that needs no LibTorch, in the order in which data flows; but for graph/dependency_order.hpp, which costs more than it is
+// asked for. Programs that train include <reprise/libtorch.hpp>.
 
 #include <reprise/concepts.hpp>
 #include <reprise/error.hpp>
 #include <reprise/free_memory.hpp>
+#include <reprise/hash_bytes.hpp>
 #include <reprise/ids.hpp>
 #include <reprise/log.hpp>
 #include <reprise/units.hpp>
@@ -16,6 +18,7 @@
 #include <reprise/graph/diff.hpp>
 #include <reprise/graph/dot.hpp>
 #include <reprise/graph/json.hpp>
+#include <reprise/graph/json_parser.hpp>
 #include <reprise/graph/json_records.hpp>
 #include <reprise/graph/json_text.hpp>
 #include <reprise/graph/read_graph.hpp>
@@ -44,6 +47,7 @@
 #include <reprise/plan/lazy_recompute.hpp>
 #include <reprise/plan/least_extra.hpp>
 #include <reprise/plan/live_schedule.hpp>
+#include <reprise/plan/max_flow.hpp>
 #include <reprise/plan/overload_sum.hpp>
 #include <reprise/plan/peak_tree.hpp>
 #include <reprise/plan/penalised_search.hpp>
@@ -69,6 +73,7 @@
 #include <reprise/guide/eviction.hpp>
 #include <reprise/guide/advice.hpp>
 #include <reprise/guide/background_planner.hpp>
+#include <reprise/guide/flat_index.hpp>
 #include <reprise/guide/followed_plan.hpp>
 #include <reprise/guide/shares.hpp>
 

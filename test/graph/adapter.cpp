@@ -8,6 +8,7 @@
 
 #include <reprise/graph/builder.hpp>
 #include <reprise/graph/dependency.hpp>
+#include <reprise/graph/dependency_order.hpp>
 #include <reprise_test/catch.hpp>
 #include <reprise_test/refusal.hpp>
 #include <reprise_test/toy_graph.hpp>

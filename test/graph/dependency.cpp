@@ -1,4 +1,5 @@
 #include <reprise/graph/dependency.hpp>
+#include <reprise/graph/dependency_order.hpp>
 
 #include <algorithm>
 

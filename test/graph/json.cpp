@@ -2,6 +2,8 @@
 
 #include <sstream>
 
+#include <nlohmann/json.hpp>
+
 #include <reprise_test/catch.hpp>
 #include <reprise_test/toy_graph.hpp>
 

@@ -65,17 +65,15 @@ TEST_CASE("integers are those that 64 bits hold and that are written as such") {
 
 TEST_CASE("text that is not JSON is refused with its place") {
   CHECK(refused("") == "bad format: line 1, column 1 (offset 0): the document is empty");
-  CHECK(refused("{\n \"a\": tru}")
-            .starts_with("bad format: line 2, column 10 (offset 11): syntax error while parsing value - invalid literal"));
-  CHECK(refused("{\"a\": 1").starts_with("bad format: line 1, column 8 (offset 7): syntax error while parsing object"));
-  CHECK(refused("{} {}").starts_with(
-      "bad format: line 1, column 4 (offset 3): syntax error while parsing value - unexpected '{'; expected end of input"));
-  CHECK(refused("{\"a\": NaN}").starts_with("bad format: line 1, column 7"));
-  CHECK(refused("{\"a\": 01}").starts_with("bad format: line 1, column 8"));
-  CHECK(refused("{\"a\": \"\xff\"}").find("ill-formed UTF-8") != std::string::npos);
-  CHECK(refused("{\"a\": \"\\ud800\"}").find("surrogate") != std::string::npos);
-  CHECK(refused("{\"a\": \"\n\"}").find("control character") != std::string::npos);
-  CHECK(refused("{\"a\": 1e400}") == "bad format: line 1, column 11 (offset 10): number overflow parsing '1e400'");
+  CHECK(refused("{\n \"a\": tru}") == "bad format: line 2, column 7 (offset 8): 't' where a value is expected");
+  CHECK(refused("{\"a\": 1") == "bad format: line 1, column 8 (offset 7): the text ends where ',' or '}' is expected");
+  CHECK(refused("{} {}") == "bad format: line 1, column 4 (offset 3): '{' where the end of the document is expected");
+  CHECK(refused("{\"a\": NaN}") == "bad format: line 1, column 7 (offset 6): 'N' where a value is expected");
+  CHECK(refused("{\"a\": 01}") == "bad format: line 1, column 7 (offset 6): a number does not start with 0");
+  CHECK(refused("{\"a\": \"\xff\"}") == "bad format: line 1, column 8 (offset 7): this is not UTF-8");
+  CHECK(refused("{\"a\": \"\\ud800\"}") == "bad format: line 1, column 8 (offset 7): half of a pair of surrogates");
+  CHECK(refused("{\"a\": \"\n\"}") == "bad format: line 1, column 8 (offset 7): a control character in a string must be written as \\u00..");
+  CHECK(refused("{\"a\": 1e400}") == "bad format: line 1, column 7 (offset 6): no double is as large as 1e400");
 }
 
 TEST_CASE("messages about text stay short however long the text is") {

@@ -3,6 +3,8 @@
 #include <fstream>
 #include <sstream>
 
+#include <nlohmann/json.hpp>
+
 #include <reprise/graph/read_graph.hpp>
 #include <reprise_test/catch.hpp>
 #include <reprise_test/refusal.hpp>

@@ -1,31 +1,25 @@
 #pragma once
-// Who needs whom: dependency order, reachability, and what it takes to compute a value again. Boost.Graph's algorithms, wrapped once.
+// Who needs whom: reachability, and what it takes to compute a value again.
 //
 //   x ──norm──▶ h ──relu_──▶ h.relu ──view──▶ h.flat ──grad──▶ g          x ──wide──▶ wide ──sum──▶ loss
 //
-//   dependency_order(adapter)             all six nodes, each behind what it depends on
 //   ancestors(adapter, grad)              norm, relu, flat
 //   descendants(adapter, wide)            sum
 //   recompute_cone(adapter, h_flat, {})         norm, relu, flat, from x
 //   recompute_cone(adapter, h_flat, {h_relu})   flat, from h.relu
 //   recompute_cone(adapter, h_relu, {h})        norm, relu, from x: relu_ would destroy the h that is kept, so it needs one of its own
 //
-// Functions that take a Boost.Graph graph work on any: GraphAdapter, adjacency_list, a filtered or reversed view.
+// Functions that take a Boost.Graph graph work on any: GraphAdapter, adjacency_list, a filtered or reversed view. An order in which
+// all of it can run is in graph/dependency_order.hpp, which costs Boost.Graph's algorithms to include.
 
 #include <algorithm>
 #include <cstddef>
 #include <initializer_list>
 #include <span>
-#include <string>
 #include <vector>
 
-#include <boost/graph/depth_first_search.hpp>
-#include <boost/graph/filtered_graph.hpp>
 #include <boost/graph/graph_traits.hpp>
-#include <boost/graph/reverse_graph.hpp>
-#include <boost/property_map/property_map.hpp>
 
-#include <reprise/error.hpp>
 #include <reprise/graph/adapter.hpp>
 #include <reprise/graph/step_graph.hpp>
 
@@ -34,44 +28,23 @@ namespace reprise {
 template <class Graph>
 using vertex_of = typename boost::graph_traits<Graph>::vertex_descriptor;
 
-/// Lists vertices as depth-first search finishes them, and refuses circles.
-template <class Graph>
-struct FinishOrder : boost::dfs_visitor<> {
-  std::vector<vertex_of<Graph>>* finished = nullptr;
-
-  void finish_vertex(vertex_of<Graph> v, const Graph&) { finished->push_back(v); }
-  template <class Edge>
-  void back_edge(Edge e, const Graph& graph) {
-    const auto index = get(boost::vertex_index, graph);
-    throw Error(Errc::bad_graph, "dependencies run in a circle through nodes " + std::to_string(get(index, source(e, graph))) + " and " +
-                                     std::to_string(get(index, target(e, graph))));
-  }
-};
-
-/// All vertices, each behind those from which an edge leads to it. Throws Errc::bad_graph where there is a circle.
-/// Needs VertexListGraph, IncidenceGraph and a vertex_index.
-template <class Graph>
-[[nodiscard]] std::vector<vertex_of<Graph>> dependency_order(const Graph& graph) {
-  std::vector<vertex_of<Graph>> order;
-  order.reserve(num_vertices(graph));
-  FinishOrder<Graph> visitor;
-  visitor.finished = &order;
-  std::vector<boost::default_color_type> colors(num_vertices(graph));
-  boost::depth_first_search(graph, visitor, boost::make_iterator_property_map(colors.begin(), get(boost::vertex_index, graph)));
-  std::reverse(order.begin(), order.end());
-  return order;
-}
-
 /// All vertices that a path leads to from one of `starts`, these included, by vertex_index. Needs IncidenceGraph.
 template <class Graph>
 [[nodiscard]] std::vector<bool> reachable(const Graph& graph, std::span<const vertex_of<Graph>> starts) {
-  std::vector<boost::default_color_type> colors(num_vertices(graph), boost::white_color);
   const auto index = get(boost::vertex_index, graph);
-  const auto color = boost::make_iterator_property_map(colors.begin(), index);
-  for (const auto start : starts)
-    if (colors[get(index, start)] == boost::white_color) boost::depth_first_visit(graph, start, boost::dfs_visitor<>{}, color);
-  std::vector<bool> found(colors.size());
-  std::transform(colors.begin(), colors.end(), found.begin(), [](auto c) { return c != boost::white_color; });
+  std::vector<bool> found(num_vertices(graph), false);
+  std::vector<vertex_of<Graph>> open;
+  const auto visit = [&](vertex_of<Graph> v) {
+    if (found[get(index, v)]) return;
+    found[get(index, v)] = true;
+    open.push_back(v);
+  };
+  for (const auto start : starts) visit(start);
+  while (!open.empty()) {
+    const auto v = open.back();
+    open.pop_back();
+    for (auto [edge, end] = out_edges(v, graph); edge != end; ++edge) visit(target(*edge, graph));
+  }
   return found;
 }
 
@@ -97,10 +70,29 @@ template <class G>
   return nodes_of(found);
 }
 
+/// All nodes from which a path of edges that `passes` accepts leads to n, n included.
+template <class G, class Passes>
+[[nodiscard]] std::vector<bool> leading_to(const GraphAdapter<G>& adapter, NodeId n, Passes passes) {
+  std::vector<bool> found(num_vertices(adapter), false);
+  std::vector<NodeId> open{n};
+  found[n.index] = true;
+  while (!open.empty()) {
+    const NodeId to = open.back();
+    open.pop_back();
+    for (auto [edge, end] = in_edges(to, adapter); edge != end; ++edge) {
+      const NodeId from = source(*edge, adapter);
+      if (found[from.index] || !passes(*edge)) continue;
+      found[from.index] = true;
+      open.push_back(from);
+    }
+  }
+  return found;
+}
+
 /// Everything that must run before n, in the graph's own order.
 template <class G>
 [[nodiscard]] std::vector<NodeId> ancestors(const GraphAdapter<G>& adapter, NodeId n) {
-  std::vector<bool> found = reachable(boost::make_reverse_graph(adapter), std::span{&n, 1});
+  std::vector<bool> found = leading_to(adapter, n, [](EdgeId) { return true; });
   found[n.index] = false;
   return nodes_of(found);
 }
@@ -113,22 +105,6 @@ struct RecomputeCone {
   std::vector<NodeId> only_once{};  ///< those of the nodes that may not run again
 
   [[nodiscard]] bool possible() const { return lost.empty() && only_once.empty(); }
-};
-
-/// Passes the edges through which a recomputation goes on: data that is not kept, or that the reader will destroy.
-template <class G>
-class NotAtHand {
- public:
-  NotAtHand() = default;
-  NotAtHand(const GraphAdapter<G>& adapter, const std::vector<bool>& kept) : adapter_(&adapter), kept_(&kept) {}
-  bool operator()(EdgeId e) const {
-    const Dependency& d = adapter_->dependency(e);
-    return d.is_data() && (!(*kept_)[d.value.index] || destroys(adapter_->graph(), d.to, d.value));
-  }
-
- private:
-  const GraphAdapter<G>* adapter_ = nullptr;
-  const std::vector<bool>* kept_ = nullptr;
 };
 
 /// Fills in what the cone's nodes read, and which of them stand in the way.
@@ -156,9 +132,13 @@ template <class G>
   const G& graph = adapter.graph();
   const NodeId last = producer(graph, target);
   if (!last.valid()) return {.nodes = {}, .sources = {}, .lost = {target}, .only_once = {}};
-  const boost::filtered_graph<GraphAdapter<G>, NotAtHand<G>> needed{adapter, NotAtHand<G>{adapter, kept}};
+  // A recomputation goes on through data that is not kept, or that the reader will destroy.
+  const auto not_at_hand = [&](EdgeId e) {
+    const Dependency& d = adapter.dependency(e);
+    return d.is_data() && (!kept[d.value.index] || destroys(graph, d.to, d.value));
+  };
   RecomputeCone cone;
-  cone.nodes = nodes_of(reachable(boost::make_reverse_graph(needed), std::span{&last, 1}));
+  cone.nodes = nodes_of(leading_to(adapter, last, not_at_hand));
   inspect_cone(graph, kept, cone);
   return cone;
 }

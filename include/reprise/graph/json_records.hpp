@@ -16,15 +16,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include <reprise/error.hpp>
+#include <reprise/graph/json_parser.hpp>
 #include <reprise/graph/json_text.hpp>
 
 namespace reprise {
@@ -80,126 +78,97 @@ struct JsonFields {
   return twice == keys.end() ? nullptr : *twice;
 }
 
-/// "line 2, column 7 (offset 31)" of a byte in the text.
-[[nodiscard]] inline std::string place_in_text(std::string_view text, std::size_t offset) {
-  const std::string_view before = text.substr(0, std::min(offset, text.size()));
-  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-  const std::size_t start = before.rfind('\n') + 1;  // npos + 1 == 0: the first line
-  return "line " + std::to_string(line) + ", column " + std::to_string(before.size() - start + 1) + " (offset " +
-         std::to_string(before.size()) + ")";
-}
-
-/// Takes the parser's events (nlohmann's SAX interface) and hands whole fields and records to the visitor.
+/// Takes the parser's events and hands whole fields and records to the visitor.
 template <class Visitor>
 class JsonRecordReader {
  public:
-  JsonRecordReader(std::string_view document, Visitor& visitor, std::size_t max_depth)
-      : document_(document), visitor_(visitor), max_depth_(max_depth) {}
+  JsonRecordReader(Visitor& visitor, std::size_t max_depth) : visitor_(visitor), max_depth_(max_depth) {}
 
-  bool null() {
+  void null() {
     if (nested_ > 0) return element("null");
     begin_value();
-    return end_value(JsonKind::null);
+    end_value(JsonKind::null);
   }
-  bool boolean(bool value) {
+  void boolean(bool value) {
     if (nested_ > 0) return element(value ? "true" : "false");
     begin_value().boolean = value;
-    return end_value(JsonKind::boolean);
+    end_value(JsonKind::boolean);
   }
-  bool number_integer(std::int64_t value) {
+  void integer(std::int64_t value) {
     if (nested_ == 1 && field().only_integers) {
       field().integers.push_back(value);
-      return true;
+      return;
     }
     if (nested_ > 0) return element(std::to_string(value));
     JsonField& f = begin_value();
     f.integer = value;
     f.number = static_cast<double>(value);
-    return end_value(JsonKind::integer);
+    end_value(JsonKind::integer);
   }
-  bool number_unsigned(std::uint64_t value) {
-    if (value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
-      return number_integer(static_cast<std::int64_t>(value));
-    return number_float(static_cast<double>(value), std::to_string(value));
-  }
-  bool number_float(double value, const std::string& text) {
+  void number(double value, std::string_view text) {
     if (nested_ > 0) return element(text);
     JsonField& f = begin_value();
     f.number = value;
     f.text = text;
-    return end_value(JsonKind::number);
+    end_value(JsonKind::number);
   }
-  bool string(std::string& value) {
+  void string(std::string& value) {
     if (nested_ > 0) {
       std::string quoted;
       append_json_string(quoted, value);
       return element(quoted);
     }
     begin_value().text = std::move(value);
-    return end_value(JsonKind::string);
+    end_value(JsonKind::string);
   }
-  bool binary(nlohmann::json::binary_t&) { return false; }  // JSON text has none
 
-  bool start_object(std::size_t) {
+  void start_object() {
     deeper();
     if (nested_ > 0) return open('{');
     if (where_ == Where::outside) {
       where_ = Where::document;
-      return true;
-    }
-    if (where_ == Where::list) {
+    } else if (where_ == Where::list) {
       where_ = Where::record;
       record_.list.clear();
-      return true;
+    } else {
+      begin_value().kind = JsonKind::object;
+      open('{');
     }
-    begin_value().kind = JsonKind::object;
-    return open('{');
   }
-  bool key(std::string& name) {
+  void key(std::string& name) {
     if (nested_ > 0) {
       append_json_string(separate(), name);
       field().text += ':';
-      return true;
+      return;
     }
     if (where_ == Where::document) keys_.push_back(name);
     else record_.list.emplace_back();
     field().key = std::move(name);
-    return true;
   }
-  bool end_object() {
+  void end_object() {
     --depth_;
-    if (nested_ > 0) return close('}');
-    if (where_ == Where::record) end_record();
+    if (nested_ > 0) close('}');
+    else if (where_ == Where::record) end_record();
     else end_document();
-    return true;
   }
 
-  bool start_array(std::size_t) {
+  void start_array() {
     deeper();
     if (nested_ > 0) return open('[');
     if (where_ == Where::document && visitor_.begin_list(member_.key)) {
       where_ = Where::list;
       count_ = 0;
-      return true;
+      return;
     }
     JsonField& f = begin_value();
     f.kind = JsonKind::array;
     f.only_integers = true;
     nested_ = 1;
-    return true;
   }
-  bool end_array() {
+  void end_array() {
     --depth_;
-    if (nested_ > 0) return close(']');
-    where_ = Where::document;
-    return true;
-  }
-
-  bool parse_error(std::size_t offset, const std::string&, const nlohmann::detail::exception& e) {
-    std::string_view why = e.what();
-    if (const auto at = why.find("syntax error"); at != why.npos) why.remove_prefix(at);
-    else if (const auto end = why.find("] "); end != why.npos) why.remove_prefix(end + 2);
-    throw Error(Errc::bad_format, place_in_text(document_, offset == 0 ? 0 : offset - 1) + ": " + printable(why, 200));
+    if (nested_ > 0) close(']');
+    else where_ = Where::document;
   }
 
  private:
@@ -226,10 +195,9 @@ class JsonRecordReader {
     if (where_ == Where::list) throw Error(Errc::bad_format, keys_.back() + ": element " + std::to_string(count_) + " is not an object");
     return field();
   }
-  bool end_value(JsonKind kind) {
+  void end_value(JsonKind kind) {
     field().kind = kind;
     if (where_ == Where::document) end_member();
-    return true;
   }
   void end_member() { visitor_.member(std::exchange(member_, JsonField{})); }
 
@@ -246,19 +214,14 @@ class JsonRecordReader {
     if (last != '[' && last != '{' && last != ':') f.text += ',';
     return f.text;
   }
-  bool element(std::string_view text) {
-    separate() += text;
-    return true;
-  }
-  bool open(char bracket) {
+  void element(std::string_view text) { separate() += text; }
+  void open(char bracket) {
     if (nested_++ > 0) separate();
     field().text += bracket;
-    return true;
   }
-  bool close(char bracket) {
+  void close(char bracket) {
     if (!field().only_integers) field().text += bracket;
     if (--nested_ == 0 && where_ == Where::document) end_member();
-    return true;
   }
 
   void end_record() {
@@ -279,7 +242,6 @@ class JsonRecordReader {
       throw Error(Errc::bad_format, where + "member '" + printable(*twice) + "' stands twice");
   }
 
-  std::string_view document_;
   Visitor& visitor_;
   std::size_t max_depth_;
   Where where_ = Where::outside;
@@ -294,10 +256,8 @@ class JsonRecordReader {
 
 template <class Visitor>
 void read_json_records(std::string_view text, Visitor& visitor, std::size_t max_depth = max_json_depth) {
-  // Said here, since versions of nlohmann_json say different things.
-  if (text.empty()) throw Error(Errc::bad_format, place_in_text(text, 0) + ": the document is empty");
-  JsonRecordReader<Visitor> reader{text, visitor, max_depth};
-  nlohmann::json::sax_parse(text.begin(), text.end(), &reader);
+  JsonRecordReader<Visitor> reader{visitor, max_depth};
+  parse_json(text, reader);
 }
 
 }  // namespace reprise

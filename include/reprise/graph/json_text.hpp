@@ -79,4 +79,12 @@ inline void append_json_number(std::string& out, double number) {
   out.append(text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr);
 }
 
+/// Adds a member to the text of a JSON object; an empty text is the object without members.
+inline void add_json_member(std::string& object, std::string_view key, std::string_view json) {
+  if (object.empty()) object = '{';
+  else object.back() = ',';
+  append_json_string(object, key);
+  ((object += ':') += json) += '}';
+}
+
 }  // namespace reprise

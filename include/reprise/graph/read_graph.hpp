@@ -2,7 +2,7 @@
 // Reads a StepGraph from a reprise.graph document.
 //
 //   read_graph_file("toy.json")                     a StepGraph whose own order can be run, or one clear Error:
-//     toy.json: line 4, column 17 (offset 120): syntax error while parsing value - ...
+//     toy.json: line 4, column 17 (offset 120): '}' where a value is expected
 //     toy.json: values: 2 (h): bytes: -1 is not a whole number from 0 to 2^53
 //     toy.json: nodes: 5: inputs: no value 99
 //     toy.json: nodes: the graph's own order cannot be run: step 1: node 1 (relu): value 2 (h) is read and does not exist
@@ -44,14 +44,6 @@ namespace reprise {
   for (Phase p : {Phase::forward, Phase::backward, Phase::optimizer})
     if (to_string(p) == name) return p;
   return std::nullopt;
-}
-
-/// Adds a member to the text of a JSON object; an empty text is the object without members.
-inline void add_json_member(std::string& object, std::string_view key, std::string_view json) {
-  if (object.empty()) object = '{';
-  else object.back() = ',';
-  append_json_string(object, key);
-  ((object += ':') += json) += '}';
 }
 
 /// One element of `values` or `nodes`, taken field by field; what is not taken goes to `extra`.

@@ -6,16 +6,15 @@
 // keeps a digest of everything that an op read and made when it first ran, and compares when it runs again. The first difference throws
 // and names the op and the value; without the check it would become a wrong gradient much later. Costs a pass over every operand.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <unordered_map>
 
 #include <c10/core/StorageImpl.h>
 
 #include <reprise/error.hpp>
+#include <reprise/hash_bytes.hpp>
 #include <reprise/libtorch/graph_of.hpp>
 #include <reprise/libtorch/recording.hpp>
 
@@ -24,15 +23,7 @@ namespace reprise {
 /// Of the whole storage, whatever of it a tensor shows.
 [[nodiscard]] inline std::uint64_t digest_of(const c10::StorageImpl& storage) {
   const auto* bytes = static_cast<const std::byte*>(const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks().get());
-  std::uint64_t digest = 0xcbf29ce484222325u ^ storage.nbytes();
-  if (bytes == nullptr) return digest;
-  for (std::size_t i = 0; i < storage.nbytes(); i += sizeof digest) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes + i, std::min(sizeof word, storage.nbytes() - i));
-    digest = (digest ^ word) * 0x100000001b3u;
-    digest ^= digest >> 29;
-  }
-  return digest;
+  return bytes == nullptr ? storage.nbytes() : hash_bytes({bytes, storage.nbytes()});
 }
 
 class ContentChecks {

@@ -7,37 +7,54 @@
 // A node's scalar arguments go into its attributes, so that two captures of one step can be compared without LibTorch.
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include <reprise/graph/builder.hpp>
+#include <reprise/graph/json_text.hpp>
 #include <reprise/libtorch/recording.hpp>
 
 namespace reprise {
 
 namespace detail {
 
-inline nlohmann::ordered_json attribute_of(const c10::IValue& value) {
-  if (value.isNone()) return nullptr;
-  if (value.isBool()) return value.toBool();
-  if (value.isInt()) return value.toInt();
-  if (value.isDouble()) {
-    const double x = value.toDouble();
-    if (std::isfinite(x)) return x;
-    return std::isnan(x) ? "nan" : x > 0 ? "inf" : "-inf";
-  }
-  if (value.isString()) return value.toStringRef();
-  if (value.isTensor() || value.isTensorList()) return "tensor";
-  if (value.isList()) {
-    auto list = nlohmann::ordered_json::array();
-    for (const c10::IValue& item : value.toListRef()) list.push_back(attribute_of(item));
-    return list;
-  }
-  if (value.isComplexDouble()) return nlohmann::ordered_json::array({value.toComplexDouble().real(), value.toComplexDouble().imag()});
-  if (value.isDevice()) return value.toDevice().str();
-  return value.tagKind();
+/// As JSON; what is not UTF-8 becomes question marks.
+inline std::string string_text(std::string_view text) {
+  std::string out;
+  append_json_string(out, is_utf8(text) ? std::string(text) : printable(text, text.size()));
+  return out;
+}
+
+/// With a point or an exponent, so that it stays what it is: 1.0.
+inline std::string number_text(double x) {
+  if (!std::isfinite(x)) return std::isnan(x) ? "\"nan\"" : x > 0 ? "\"inf\"" : "\"-inf\"";
+  std::string out;
+  append_json_number(out, x);
+  return out.find_first_of(".e") == out.npos ? out + ".0" : out;
+}
+
+template <class List, class Text>
+std::string list_text(const List& list, Text text) {
+  std::string out = "[";
+  for (const auto& item : list) (out += out.size() == 1 ? "" : ",") += text(item);
+  return out + "]";
+}
+
+/// As JSON.
+inline std::string attribute_of(const c10::IValue& value) {
+  if (value.isNone()) return "null";
+  if (value.isBool()) return value.toBool() ? "true" : "false";
+  if (value.isInt()) return std::to_string(value.toInt());
+  if (value.isDouble()) return number_text(value.toDouble());
+  if (value.isString()) return string_text(value.toStringRef());
+  if (value.isTensor() || value.isTensorList()) return "\"tensor\"";
+  if (value.isList()) return list_text(value.toListRef(), attribute_of);
+  if (value.isComplexDouble()) return "[" + number_text(value.toComplexDouble().real()) + "," + number_text(value.toComplexDouble().imag()) + "]";
+  if (value.isDevice()) return string_text(value.toDevice().str());
+  return string_text(value.tagKind());
 }
 
 // FNV-1a, so that the bytes of a constant can be compared without keeping them in the file.
@@ -48,22 +65,21 @@ inline std::uint64_t digest(const std::vector<std::byte>& bytes) {
 }
 
 inline std::string node_extra(const Call& call) {
-  nlohmann::ordered_json attributes;
+  std::string attributes, extra;
   if (call.kind == CallKind::op) {
     const auto& arguments = call.op->schema().arguments();
-    if (!call.op->schema().overload_name().empty()) attributes["overload"] = call.op->schema().overload_name();
+    if (!call.op->schema().overload_name().empty()) add_json_member(attributes, "overload", string_text(call.op->schema().overload_name()));
     for (std::size_t i = 0; i < call.args.size(); ++i) {
       const bool tensor = std::ranges::any_of(call.reads, [&](const ArgumentSlot& slot) { return slot.arg == i; });
-      if (!tensor) attributes[arguments[i].name()] = attribute_of(call.args[i]);
+      if (!tensor) add_json_member(attributes, arguments[i].name(), attribute_of(call.args[i]));
     }
   } else if (call.kind == CallKind::constant) {
-    attributes["bytes"] = call.constant.size();
-    attributes["digest"] = digest(call.constant);
+    add_json_member(attributes, "bytes", std::to_string(call.constant.size()));
+    add_json_member(attributes, "digest", std::to_string(digest(call.constant)));
   }
-  if (!call.returned.empty()) attributes["returned"] = attribute_of(call.returned.front().value);
-  nlohmann::ordered_json extra;
-  if (!attributes.empty()) extra["attributes"] = std::move(attributes);
-  return extra.empty() ? std::string{} : extra.dump();
+  if (!call.returned.empty()) add_json_member(attributes, "returned", attribute_of(call.returned.front().value));
+  if (!attributes.empty()) add_json_member(extra, "attributes", attributes);
+  return extra;
 }
 
 inline ValueId root_of(const Recording& recording, ValueId v) {
@@ -82,15 +98,16 @@ inline std::int64_t relative_offset(const Recording& recording, ValueId v) {
 
 inline std::string value_extra(const Recording& recording, ValueId v) {
   const RecordedValue& value = recording.values[v.index];
-  nlohmann::ordered_json extra;
+  const auto numbers = [](const auto& list) { return list_text(list, [](std::int64_t x) { return std::to_string(x); }); };
+  std::string extra;
   if (value.geometry.dtype != c10::ScalarType::Undefined) {
-    extra["shape"] = std::vector<std::int64_t>(value.geometry.sizes.begin(), value.geometry.sizes.end());
-    extra["strides"] = std::vector<std::int64_t>(value.geometry.strides.begin(), value.geometry.strides.end());
-    extra["offset"] = relative_offset(recording, v);
-    extra["dtype"] = c10::toString(value.geometry.dtype);
+    add_json_member(extra, "shape", numbers(value.geometry.sizes));
+    add_json_member(extra, "strides", numbers(value.geometry.strides));
+    add_json_member(extra, "offset", std::to_string(relative_offset(recording, v)));
+    add_json_member(extra, "dtype", string_text(c10::toString(value.geometry.dtype)));
   }
-  if (!value.scalar.empty()) extra["digest"] = digest(value.scalar);
-  return extra.empty() ? std::string{} : extra.dump();
+  if (!value.scalar.empty()) add_json_member(extra, "digest", std::to_string(digest(value.scalar)));
+  return extra;
 }
 
 inline std::string short_name(const std::string& op) {

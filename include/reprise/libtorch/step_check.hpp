@@ -16,6 +16,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <reprise/ids.hpp>
+#include <reprise/hash_bytes.hpp>
 #include <reprise/libtorch/capture.hpp>
 #include <reprise/libtorch/program.hpp>
 #include <reprise/libtorch/step_snapshot.hpp>
@@ -27,23 +28,10 @@ using NodeHashes = std::vector<std::uint64_t>;
 
 namespace detail {
 
-inline std::uint64_t mix(std::uint64_t hash, std::uint64_t word) {
-  hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-  return hash ^ (hash >> 29);
-}
-
 /// Of the bytes, in the order of memory. Tensors with holes are left out: what lies in a hole is nobody's result.
 inline std::uint64_t hash_of(const at::Tensor& t, std::uint64_t hash) {
   if (!t.defined() || !t.has_storage() || t.numel() == 0 || !t.is_non_overlapping_and_dense()) return hash;
-  const auto* bytes = static_cast<const std::byte*>(t.const_data_ptr());
-  std::size_t left = t.nbytes();
-  for (; left >= sizeof(std::uint64_t); left -= sizeof(std::uint64_t), bytes += sizeof(std::uint64_t)) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes, sizeof word);
-    hash = mix(hash, word);
-  }
-  for (; left > 0; --left, ++bytes) hash = mix(hash, static_cast<std::uint64_t>(*bytes));
-  return hash;
+  return hash_bytes({static_cast<const std::byte*>(t.const_data_ptr()), t.nbytes()}, hash);
 }
 
 inline void note_hash(NodeHashes& hashes, NodeId n, std::span<const at::Tensor> results) {

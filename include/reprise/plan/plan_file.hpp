@@ -13,16 +13,17 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include <reprise/error.hpp>
+#include <reprise/graph/json_records.hpp>
+#include <reprise/graph/json_text.hpp>
 #include <reprise/plan/planner.hpp>
 
 namespace reprise {
@@ -69,22 +70,21 @@ struct PlanFile {
 };
 
 [[nodiscard]] inline std::string plan_text(const StepGraph& graph, const Plan& plan) {
-  nlohmann::ordered_json doc;
-  doc["format"] = "reprise.plan";
-  doc["version"] = 1;
-  doc["graph"] = graph.name();
-  doc["graph_hash"] = graph_hash(graph);
-  doc["budget_bytes"] = plan.budget.count;
-  doc["peak_bytes"] = plan.peak.count;
-  doc["time_us"] = plan.time.count;
-  doc["baseline_peak_bytes"] = plan.baseline_peak.count;
-  doc["baseline_time_us"] = plan.baseline_time.count;
-  doc["strategy"] = plan.strategy;
-  doc["seed"] = plan.seed;
-  doc["plan_seconds"] = plan.seconds;
-  auto& schedule = doc["schedule"] = nlohmann::ordered_json::array();
-  for (NodeId n : plan.schedule) schedule.push_back(graph.node(n).id);
-  return doc.dump() + "\n";
+  std::string out = R"({"format":"reprise.plan","version":1)";
+  const auto start = [&](std::string_view key) -> std::string& { return (((out += ",\"") += key) += "\":"); };
+  append_json_string(start("graph"), is_utf8(graph.name()) ? graph.name() : printable(graph.name(), graph.name().size()));
+  append_json_string(start("graph_hash"), graph_hash(graph));
+  append_json_number(start("budget_bytes"), plan.budget.count);
+  append_json_number(start("peak_bytes"), plan.peak.count);
+  append_json_number(start("time_us"), plan.time.count);
+  append_json_number(start("baseline_peak_bytes"), plan.baseline_peak.count);
+  append_json_number(start("baseline_time_us"), plan.baseline_time.count);
+  append_json_string(start("strategy"), plan.strategy);
+  start("seed") += std::to_string(plan.seed);
+  append_json_number(start("plan_seconds"), plan.seconds);
+  start("schedule") += '[';
+  for (std::size_t i = 0; i < plan.schedule.size(); ++i) append_json_number(out += i == 0 ? "" : ",", graph.node(plan.schedule[i]).id);
+  return out += "]}\n";
 }
 
 /// Whole or not at all: written beside the file and put in its place at the end. A link is followed; what is no file (a device, a
@@ -120,55 +120,91 @@ inline void write_plan_file(const std::string& path, const StepGraph& graph, con
   write_file_atomically(path, plan_text(graph, plan));
 }
 
+/// Takes the members of a plan file as they come; those that it does not know are left alone.
+class PlanReader {
+ public:
+  static bool begin_list(std::string_view) { return false; }
+  static void record(std::string_view, std::size_t, const JsonFields&) {}
+
+  void member(const JsonField& f) {
+    take(f, "graph", file_.graph);
+    take(f, "graph_hash", file_.graph_hash);
+    take(f, "strategy", file_.strategy);
+    take(f, "budget_bytes", file_.budget);
+    take(f, "peak_bytes", file_.peak);
+    take(f, "time_us", file_.time);
+    take(f, "baseline_peak_bytes", file_.baseline_peak);
+    take(f, "baseline_time_us", file_.baseline_time);
+    if (f.key == "format") is_plan_ = f.kind == JsonKind::string && f.text == "reprise.plan";
+    if (f.key == "version") is_version_1_ = f.kind == JsonKind::integer && f.integer == 1;
+    if (f.key == "schedule") schedule_ = f;
+  }
+
+  [[nodiscard]] PlanFile finish(const StepGraph& graph) {
+    if (!is_plan_) throw Error(Errc::bad_format, "format: not a reprise.plan");
+    if (!is_version_1_) throw Error(Errc::bad_format, "version: not 1");
+    if (schedule_.kind != JsonKind::array) throw Error(Errc::bad_format, "schedule: not a list");
+    if (!schedule_.only_integers) throw refuse_schedule();
+    std::unordered_map<std::int64_t, NodeId> node_of;
+    for (std::size_t i = 0; i < graph.node_count(); ++i) node_of.emplace(graph.nodes()[i].id, NodeId{i});
+    for (std::int64_t id : schedule_.integers) {
+      const auto it = node_of.find(id);
+      if (it == node_of.end())
+        throw Error(Errc::bad_schedule, "schedule: step " + std::to_string(file_.schedule.size()) + ": no node " + std::to_string(id) +
+                                            (file_.graph ? "; the plan is for '" + *file_.graph + "', the graph is '" + graph.name() + "'" : ""));
+      file_.schedule.push_back(it->second);
+    }
+    return std::move(file_);
+  }
+
+ private:
+  static void take(const JsonField& f, std::string_view key, std::optional<std::string>& out) {
+    if (f.key != key) return;
+    if (f.kind != JsonKind::string) throw Error(Errc::bad_format, f.key + ": not a string");
+    out = f.text;
+  }
+  static void take(const JsonField& f, std::string_view key, std::optional<double>& out) {
+    if (f.key != key) return;
+    if (f.kind != JsonKind::integer && f.kind != JsonKind::number) throw Error(Errc::bad_format, f.key + ": not a number");
+    out = f.number;
+  }
+
+  /// What of a list is no integer: the first of it.
+  [[nodiscard]] Error refuse_schedule() const {
+    struct Elements {
+      std::size_t step = 0, depth = 0;
+      std::optional<std::pair<std::size_t, bool>> found{};  // the step, and whether it is an object
+
+      void note(bool object) {
+        if (depth == 1 && !found) found = {step, object};
+      }
+      void null() { note(false); }
+      void boolean(bool) { note(false); }
+      void number(double, std::string_view) { note(false); }
+      void string(const std::string&) { note(false); }
+      void integer(std::int64_t) { step += depth == 1 ? 1 : 0; }
+      void key(const std::string&) {}
+      void start_array() { note(false), ++depth; }
+      void start_object() { note(true), ++depth; }
+      void end_array() { --depth; }
+      void end_object() { --depth; }
+    } elements;
+    parse_json(json_text(schedule_), elements);
+    const auto [step, object] = *elements.found;
+    const std::string where = "schedule: step " + std::to_string(step) + ": ";
+    return object ? Error(Errc::bad_schedule, where + "transfers are not part of version 1") : Error(Errc::bad_format, where + "not a node id");
+  }
+
+  PlanFile file_{};
+  JsonField schedule_{};
+  bool is_plan_ = false, is_version_1_ = false;
+};
+
 /// Throws Errc::bad_format for what is not a plan, Errc::bad_schedule for one that names other nodes or another graph.
 [[nodiscard]] inline PlanFile parse_plan(const std::string& text, const StepGraph& graph) {
-  const auto bad = [](const std::string& what) { return Error(Errc::bad_format, what); };
-  nlohmann::json doc;
-  try {
-    doc = nlohmann::json::parse(text);
-  } catch (const nlohmann::json::exception& e) {
-    throw bad(std::string("not JSON: ") + e.what());
-  }
-  if (!doc.is_object() || doc.value("format", nlohmann::json{}) != "reprise.plan") throw bad("format: not a reprise.plan");
-  if (doc.value("version", nlohmann::json{}) != 1) throw bad("version: not 1");
-  PlanFile file;
-  const auto read_text = [&](const char* field, std::optional<std::string>& out) {
-    if (!doc.contains(field)) return;
-    if (!doc[field].is_string()) throw bad(std::string(field) + ": not a string");
-    out = doc[field].get<std::string>();
-  };
-  const auto read_number = [&](const char* field, std::optional<double>& out) {
-    if (!doc.contains(field)) return;
-    if (!doc[field].is_number()) throw bad(std::string(field) + ": not a number");
-    out = doc[field].get<double>();
-  };
-  read_text("graph", file.graph);
-  read_text("graph_hash", file.graph_hash);
-  read_text("strategy", file.strategy);
-  read_number("budget_bytes", file.budget);
-  read_number("peak_bytes", file.peak);
-  read_number("time_us", file.time);
-  read_number("baseline_peak_bytes", file.baseline_peak);
-  read_number("baseline_time_us", file.baseline_time);
-  if (!doc.contains("schedule") || !doc["schedule"].is_array()) throw bad("schedule: not a list");
-  std::unordered_map<std::int64_t, NodeId> node_of;
-  for (std::size_t i = 0; i < graph.node_count(); ++i) node_of.emplace(graph.nodes()[i].id, NodeId{i});
-  std::size_t step = 0;
-  for (const auto& item : doc["schedule"]) {
-    if (item.is_object()) throw Error(Errc::bad_schedule, "schedule: step " + std::to_string(step) +
-        ": transfers are not part of version 1");
-    if (!item.is_number_integer()) throw bad("schedule: step " + std::to_string(step) + ": not a node id");
-    const bool too_large = item.is_number_unsigned() &&
-        item.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-    const auto it = too_large ? node_of.end() : node_of.find(item.get<std::int64_t>());
-    if (it == node_of.end())
-      throw Error(Errc::bad_schedule, "schedule: step " + std::to_string(step) + ": no node " + item.dump() +
-                                          (file.graph ? "; the plan is for '" + *file.graph + "', the graph is '" + graph.name() +
-                                              "'" : ""));
-    file.schedule.push_back(it->second);
-    ++step;
-  }
-  return file;
+  PlanReader reader;
+  read_json_records(text, reader);
+  return reader.finish(graph);
 }
 
 [[nodiscard]] inline PlanFile read_plan_file(const std::string& path, const StepGraph& graph) {

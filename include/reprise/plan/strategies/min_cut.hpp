@@ -12,20 +12,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <string_view>
+#include <utility>
 #include <vector>
-
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12 on Boost's edge iterator, once inlined
-#endif
-#include <boost/graph/adjacency_list.hpp>
-#include <boost/graph/boykov_kolmogorov_max_flow.hpp>
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
 
 #include <reprise/concepts.hpp>
 #include <reprise/plan/lazy_recompute.hpp>
+#include <reprise/plan/max_flow.hpp>
 
 namespace reprise {
 
@@ -68,27 +61,11 @@ class MinCut {
 
   /// Storages of the forward pass that the narrowest cut does not keep, by storage.
   [[nodiscard]] static std::vector<bool> cut(const ScheduleFacts& facts, std::uint32_t backward, const std::vector<bool>& banned) {
-    using namespace boost;
-    using Traits = adjacency_list_traits<vecS, vecS, directedS>;
-    using Network = adjacency_list<
-        vecS, vecS, directedS,
-        property<vertex_index_t, long,
-                 property<vertex_color_t, default_color_type,
-                          property<vertex_distance_t, long, property<vertex_predecessor_t, Traits::edge_descriptor>>>>,
-        property<edge_capacity_t, std::int64_t,
-                 property<edge_residual_capacity_t, std::int64_t, property<edge_reverse_t, Traits::edge_descriptor>>>>;
     constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max() / 4;
     const StepGraph& graph = facts.graph();
     const std::size_t storages = graph.storage_count();
-    Network net(2 * storages + 2);
+    FlowNetwork net{2 * storages + 2};
     const std::size_t source = 2 * storages, sink = source + 1;
-    const auto join = [&](std::size_t a, std::size_t b, std::int64_t width) {
-      const auto edge = add_edge(a, b, net).first, back = add_edge(b, a, net).first;
-      put(edge_capacity, net, edge, width);
-      put(edge_capacity, net, back, 0);
-      put(edge_reverse, net, edge, back);
-      put(edge_reverse, net, back, edge);
-    };
     const auto storage_of = [&](std::uint32_t v) { return graph.values()[v].storage.index; };
     const auto counts = [&](std::uint32_t s) { return !graph.storages()[s].persistent; };
     std::vector<bool> forward(storages, false), used(storages, false), rooted(storages, false);
@@ -99,7 +76,7 @@ class MinCut {
         if (n >= backward) used[from] = true;
         else
           for (const auto& o : facts.outputs(n))
-            if (storage_of(o.value) != from && counts(storage_of(o.value))) join(2 * from + 1, 2 * storage_of(o.value), unbounded);
+            if (storage_of(o.value) != from && counts(storage_of(o.value))) net.join(2 * from + 1, 2 * storage_of(o.value), unbounded);
       }
       if (n >= backward) continue;
       for (const auto& o : facts.outputs(n)) {
@@ -111,17 +88,16 @@ class MinCut {
       if (v.initial) rooted[v.storage.index] = true;
     for (std::size_t s = 0; s < storages; ++s) {
       if (!counts(static_cast<std::uint32_t>(s))) continue;
-      join(2 * s, 2 * s + 1, std::max<std::int64_t>(1, graph.storages()[s].bytes.count));
-      if (rooted[s]) join(source, 2 * s, unbounded);
-      if (used[s] && (forward[s] || rooted[s])) join(2 * s + 1, sink, unbounded);
+      net.join(2 * s, 2 * s + 1, std::max<std::int64_t>(1, graph.storages()[s].bytes.count));
+      if (rooted[s]) net.join(source, 2 * s, unbounded);
+      if (used[s] && (forward[s] || rooted[s])) net.join(2 * s + 1, sink, unbounded);
     }
-    boykov_kolmogorov_max_flow(net, source, sink);
-    // Kept: the storages whose own edge crosses the cut. Reached from the source in the residual network = black.
-    const auto colour = get(vertex_color, net);
-    const auto reached = [&](std::size_t v) { return get(colour, v) == get(colour, source); };
+    net.send(source, sink);
+    // Kept: the storages whose own edge crosses the cut.
+    const std::vector<bool> reached = net.reached_from(source);
     std::vector<bool> dropped(storages, false);
-    for (std::size_t s = 0; s < storages; ++s) dropped[s] = forward[s] && counts(static_cast<std::uint32_t>(s)) && !(reached(2 * s) &&
-        !reached(2 * s + 1));
+    for (std::size_t s = 0; s < storages; ++s) dropped[s] = forward[s] && counts(static_cast<std::uint32_t>(s)) && !(reached[2 * s] &&
+        !reached[2 * s + 1]);
     return dropped;
   }
 
