@@ -11,10 +11,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -23,13 +21,11 @@
 #include <reprise/error.hpp>
 #include <reprise/units.hpp>
 
-#include "support/cli.hpp"
-#include "support/output.hpp"
-#include "support/statistics.hpp"
-#include "support/trainer.hpp"
+#include "side_by_side.hpp"
 
 namespace {
 
+using bench::BudgetRow;
 using examples::Mode;
 using examples::quantile;
 using examples::Trainer;
@@ -124,16 +120,6 @@ struct Case {
   std::function<models::Task()> make{};  // where it is none of the examples' models
 };
 
-struct Row {
-  const Case* test = nullptr;
-  std::string budget{};
-  double aim = 0;  // 0: none
-  std::optional<std::string> problem{};
-  double eager_s = 0, step_s = 0, ratio = 0, low = 0, high = 0, plan_s = 0;
-  examples::StepRecord last{};
-  reprise::Bytes eager_peak{};
-};
-
 const std::vector<Case>& cases() {
   using models::Config;
   static const std::vector<Case> all{
@@ -152,75 +138,27 @@ std::unique_ptr<Trainer> trainer_of(const Case& test, const TrainerOptions& opti
   return std::make_unique<Trainer>(options, mode);
 }
 
-Row measure(const Case& test, const reprise::Budget& budget, bool online, std::int64_t pairs) {
-  Row row{.test = &test};
+BudgetRow measure(const Case& test, const reprise::Budget& budget, bool online, std::int64_t pairs) {
+  BudgetRow row{.name = test.name, .what = test.what};
   TrainerOptions options = test.trainer;
   options.budget = budget;
   options.online = online;
   const auto eager = trainer_of(test, test.trainer, Mode::eager), ours = trainer_of(test, options, Mode::guided);
-  const auto batch = eager->make_batch(0);
   constexpr std::int64_t warm_up = 2;  // recorded and planned, then followed
-  std::vector<double> eager_s, step_s, ratios;
-  try {
-    for (std::int64_t i = 0; i < warm_up + pairs; ++i) {
-      examples::StepRecord a, b;
-      for (const bool first : {true, false}) {
-        if (first == (i % 2 == 0)) a = eager->step(batch, ours->held());
-        else b = ours->step(batch, eager->held());
-      }
-      row.plan_s += b.plan_seconds;
-      row.eager_peak = a.peak;
-      row.last = b;
-      if (i < warm_up) continue;
-      eager_s.push_back(a.seconds);
-      step_s.push_back(b.seconds);
-      ratios.push_back(b.seconds / a.seconds);
-    }
-  } catch (const reprise::Error& e) {
-    if (e.code() != reprise::Errc::budget_unreachable) throw;
-    row.problem = "not reached: " + std::string(e.what());
-    return row;
-  }
-  row.eager_s = quantile(eager_s, 0.5);
-  row.step_s = quantile(step_s, 0.5);
-  row.ratio = quantile(ratios, 0.5);
-  row.low = quantile(ratios, 0.25);
-  row.high = quantile(ratios, 0.75);
-  if (const auto difference = examples::first_difference(*eager, *ours)) row.problem = "NOT EQUAL: " + *difference;
+  if (!bench::run_pairs(row, *eager, *ours, pairs, [](std::int64_t i, const examples::StepRecord&) { return i >= warm_up; }))
+    row.problem = "not reached: " + *row.problem;
   return row;
 }
 
-void print(const Row& row) {
-  std::printf("%-20s%-18s", row.test->what.c_str(), row.budget.c_str());
+void print(const BudgetRow& row) {
+  std::printf("%-20s%-18s", row.what.c_str(), row.budget.c_str());
   if (row.ratio == 0) {
     std::printf("%s\n", row.problem.value_or("").substr(0, 90).c_str());
     return;
   }
-  std::printf("%12s%12s%12s%8.3f  %.3f-%.3f%8.1f s  %4zu again%s\n", format_bytes(row.eager_peak).c_str(), format_bytes(row.last.floor).c_str(),
-              format_bytes(row.last.peak).c_str(), row.ratio, row.low, row.high, row.plan_s, row.last.recomputed,
-              row.problem            ? ("  " + *row.problem).c_str()
-              : row.aim == 0         ? ""
-              : row.ratio <= row.aim ? "  met"
-                                     : "  missed");
+  std::printf("%12s%12s%12s%8.3f  %.3f-%.3f%8.1f s  %4zu again  %s\n", format_bytes(row.eager_peak).c_str(), format_bytes(row.last.floor).c_str(),
+              format_bytes(row.last.peak).c_str(), row.ratio, row.low, row.high, row.plan_s, row.last.recomputed, bench::verdict(row).c_str());
   std::fflush(stdout);
-}
-
-nlohmann::ordered_json to_json(const Row& row) {
-  nlohmann::ordered_json json{{"case", row.test->name}, {"budget", row.budget}, {"threads", torch::get_num_threads()}, {"problem", nullptr}};
-  if (row.problem) json["problem"] = *row.problem;
-  if (row.ratio == 0) return json;
-  json.update({{"eager_peak_bytes", row.eager_peak.count},
-               {"floor_bytes", row.last.floor.count},
-               {"budget_bytes", row.last.budget.count},
-               {"peak_bytes", row.last.peak.count},
-               {"recomputed_nodes", row.last.recomputed},
-               {"plan_s", row.plan_s},
-               {"eager_step_s", row.eager_s},
-               {"step_s", row.step_s},
-               {"ratio", row.ratio},
-               {"ratio_quartiles", {row.low, row.high}}});
-  if (row.aim > 0) json["aim"] = row.aim;
-  return json;
 }
 
 // ── ops ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -273,26 +211,18 @@ double eviction_us(int ops) {
   return seconds / ops * 1e6;
 }
 
-int bench(int argc, char** argv) {
-  bool quick = false;
-  std::int64_t pairs = 0, threads = 0;
-  std::string only, json;
+int run(int argc, char** argv) {
+  bench::StepFlags options;
   examples::Flags flags("guided", "Time and memory of a loop inside a MemoryBudget, beside eager.");
-  flags.add("--quick", "few steps: is it in the right place?", quick);
-  flags.add("--only", "NAME", "resnet50, resnet152, bert, gpt2, depth, experts or ops", only);
-  flags.add("--pairs", "N", "steps of each copy; 0: 9, or 3 where quick", pairs);
-  flags.add("--threads", "N", "0: as LibTorch decides", threads, 0, 4096);
-  flags.add("--json", "FILE", "write the results to a file", json);
+  options.add_to(flags, "few steps: is it in the right place?", "resnet50, resnet152, bert, gpt2, depth, experts or ops",
+                 "steps of each copy; 0: 9, or 3 where quick");
   if (!flags.parse(argc, argv)) return examples::done;
-  if (!json.empty()) examples::check_writable("--json", json);
-  if (threads > 0) torch::set_num_threads(static_cast<int>(threads));
-  if (!only.empty() && only != "ops" && std::ranges::find(cases(), only, &Case::name) == cases().end())
-    throw reprise::Error(reprise::Errc::bad_argument, "--only " + only + ": no such case; see --help");
-  if (pairs == 0) pairs = quick ? 3 : 9;
+  options.apply(cases(), "ops");
+  const std::int64_t pairs = options.pairs > 0 ? options.pairs : options.quick ? 3 : 9;
 
   nlohmann::ordered_json results{{"steps", nlohmann::ordered_json::array()}};
-  if (only.empty() || only == "ops") {
-    const double us = recorder_us(quick ? 5 : 25);
+  if (options.wants("ops")) {
+    const double us = recorder_us(options.quick ? 5 : 25);
     std::printf("recorder: %.2f us an op beyond eager (aim 1.5: %s)\n", us, us <= 1.5 ? "met" : "missed");
     results["recorder_us"] = us;
     std::printf("online eviction on every op of a chain, us an op:");
@@ -307,15 +237,15 @@ int bench(int argc, char** argv) {
   std::printf("%-20s%-18s%12s%12s%12s%8s  %-11s%10s\n", "", "budget", "E", "F", "peak", "ratio", "middle half", "planning");
   bool equal = true;
   const auto add = [&](const Case& test, const reprise::Budget& budget, std::string name, double aim, bool online) {
-    Row row = measure(test, budget, online, pairs);
+    BudgetRow row = measure(test, budget, online, pairs);
     row.budget = std::move(name);
     row.aim = aim;
     print(row);
-    results["steps"].push_back(to_json(row));
-    equal = equal && !(row.problem && row.ratio > 0);
+    results["steps"].push_back(bench::common_json(row));
+    equal = equal && !row.failed();
   };
   for (const Case& test : cases()) {
-    if (only == "ops" || (!only.empty() && test.name != only)) continue;
+    if (!options.wants(test.name)) continue;
     add(test, reprise::Budget(reprise::Bytes{std::int64_t{1} << 50}), "above the peak", 1.02, false);
     if (!test.make) {
       add(test, reprise::Budget::savable(50), "50 % planned", 1.05, false);
@@ -323,15 +253,12 @@ int bench(int argc, char** argv) {
     }
     add(test, reprise::Budget::savable(50), "50 % online", 1.25, true);
   }
-  if (!json.empty()) {
-    std::ofstream file(json);
-    if (!(file << results.dump(2) << "\n" << std::flush)) throw reprise::Error(reprise::Errc::io, json + ": cannot be written");
-  }
+  if (!options.json.empty()) bench::write_text(options.json, results.dump(2) + "\n");
   return equal ? examples::done : examples::check_failed;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return examples::run("guided", [&] { return bench(argc, argv); });
+  return examples::run("guided", [&] { return run(argc, argv); });
 }

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,10 +16,8 @@
 #include <reprise/error.hpp>
 #include <reprise/units.hpp>
 
-#include "support/cli.hpp"
+#include "side_by_side.hpp"
 #include "support/progress.hpp"
-#include "support/statistics.hpp"
-#include "support/trainer.hpp"
 
 namespace {
 
@@ -105,41 +102,30 @@ nlohmann::ordered_json to_json(const Case& test, const Result& result) {
   };
 }
 
-int bench(int argc, char** argv) {
-  bool quick = false;
-  std::int64_t pairs = 0, threads = 0;
-  std::string only, json;
+int run(int argc, char** argv) {
+  bench::StepFlags options;
   examples::Flags flags("replay_overhead", "Replay time over eager time, interleaved: at most the aim is wanted.");
-  flags.add("--quick", "few steps: is it in the right place?", quick);
-  flags.add("--only", "NAME", "one case: resnet50, bert or deep_mlp", only);
-  flags.add("--pairs", "N", "steps of each copy; 0: as many as the case needs", pairs);
-  flags.add("--threads", "N", "0: as LibTorch decides", threads, 0, 4096);
-  flags.add("--json", "FILE", "write the results to a file", json);
+  options.add_to(flags, "few steps: is it in the right place?", "one case: resnet50, bert or deep_mlp",
+                 "steps of each copy; 0: as many as the case needs");
   if (!flags.parse(argc, argv)) return examples::done;
-  if (threads > 0) torch::set_num_threads(static_cast<int>(threads));
-  if (!only.empty() && std::ranges::find(cases(), only, &Case::name) == cases().end())
-    throw reprise::Error(reprise::Errc::bad_argument, "--only " + only + ": no such case; see --help");
+  options.apply(cases());
 
   std::printf("%-32s%7s%12s%12s%9s   %-16s%7s\n", "", "nodes", "eager", "replay", "ratio", "middle half", "aim");
   auto results = nlohmann::ordered_json::array();
   bool equal = true;
   for (const Case& test : cases()) {
-    if (!only.empty() && test.name != only) continue;
-    const Result result = measure(test, pairs > 0 ? pairs : quick ? test.quick_pairs : test.pairs);
+    if (!options.wants(test.name)) continue;
+    const Result result = measure(test, options.pairs > 0 ? options.pairs : options.quick ? test.quick_pairs : test.pairs);
     print(test, result);
     results.push_back(to_json(test, result));
     equal = equal && !result.difference;
   }
-  if (!json.empty()) {
-    std::ofstream file(json);
-    file << results.dump(2) << '\n';
-    if (!file.flush()) throw reprise::Error(reprise::Errc::io, json + ": cannot be written");
-  }
+  if (!options.json.empty()) bench::write_text(options.json, results.dump(2) + "\n");
   return equal ? examples::done : examples::check_failed;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return examples::run("replay_overhead", [&] { return bench(argc, argv); });
+  return examples::run("replay_overhead", [&] { return run(argc, argv); });
 }

@@ -18,7 +18,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,11 +30,7 @@
 #include <reprise/report/svg.hpp>
 #include <reprise/units.hpp>
 
-#include "support/cli.hpp"
-#include "support/output.hpp"
-#include "support/progress.hpp"
-#include "support/statistics.hpp"
-#include "support/trainer.hpp"
+#include "side_by_side.hpp"
 
 namespace {
 
@@ -51,15 +46,9 @@ struct Case {
   std::vector<double> share{};  // of the whole peak
 };
 
-struct Row {
+struct Row : bench::BudgetRow {
   const Case* test = nullptr;
-  std::string budget{};
-  double aim = 0;  // 0: none
-  std::optional<std::string> problem{};
-  double eager_s = 0, step_s = 0, ratio = 0, low = 0, high = 0;
-  examples::StepRecord last{};
-  reprise::Bytes eager_peak{}, resident{}, eager_resident{};
-  double plan_s = 0;
+  reprise::Bytes resident{}, eager_resident{};
 };
 
 const std::vector<Case>& cases() {
@@ -124,41 +113,20 @@ reprise::Bytes resident_inside(const Case& test, const Trainer& ours, reprise::B
 // ── time ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 Row measure(const Case& test, const reprise::Budget& budget, std::int64_t pairs, bool resident) {
-  Row row{.test = &test};
+  Row row;
+  row.test = &test;
+  row.name = test.name;
+  row.what = test.what;
   TrainerOptions options = test.trainer;
   options.budget = budget;
   std::optional<Trainer> eager(std::in_place, test.trainer, Mode::eager);
   Trainer ours(options, Mode::replay);
-  const auto batch = eager->make_batch(0);
-  std::vector<double> eager_s, step_s, ratios;
   int settled = -2;  // steps since the last plan
-  try {
-    for (std::int64_t i = 0; static_cast<std::int64_t>(ratios.size()) < pairs; ++i) {
-      examples::StepRecord a, b;
-      for (const bool first : {true, false}) {
-        if (first == (i % 2 == 0)) a = eager->step(batch, ours.held());
-        else b = ours.step(batch, eager->held());
-      }
-      row.plan_s += b.plan_seconds;
-      row.eager_peak = a.peak;
-      row.last = b;
-      settled = b.plan_seconds > 0 ? 0 : settled + 1;
-      if (settled < 3) continue;
-      eager_s.push_back(a.seconds);
-      step_s.push_back(b.seconds);
-      ratios.push_back(b.seconds / a.seconds);
-    }
-  } catch (const reprise::Error& e) {
-    if (e.code() != reprise::Errc::budget_unreachable) throw;
-    row.problem = e.what();
-    return row;
-  }
-  row.eager_s = quantile(eager_s, 0.5);
-  row.step_s = quantile(step_s, 0.5);
-  row.ratio = quantile(ratios, 0.5);
-  row.low = quantile(ratios, 0.25);
-  row.high = quantile(ratios, 0.75);
-  if (const auto difference = examples::first_difference(*eager, ours)) row.problem = "NOT EQUAL: " + *difference;
+  const auto counts = [&](std::int64_t, const examples::StepRecord& step) {
+    settled = step.plan_seconds > 0 ? 0 : settled + 1;
+    return settled >= 3;
+  };
+  if (!bench::run_pairs(row, *eager, ours, pairs, counts)) return row;
   if (row.last.peak != row.last.predicted_peak) row.problem = "the peak is not the predicted one";
   eager.reset();
   if (resident) row.resident = resident_inside(test, ours, row.last.budget);
@@ -197,14 +165,8 @@ double executor_overhead() {
   return quantile(difference, 0.5);
 }
 
-std::string verdict(const Row& row) {
-  if (row.problem) return *row.problem;
-  if (row.aim == 0) return "";
-  return row.ratio <= row.aim ? "met" : "missed";
-}
-
 void print(const Row& row) {
-  std::printf("%-22s%-16s", row.test->what.c_str(), row.budget.c_str());
+  std::printf("%-22s%-16s", row.what.c_str(), row.budget.c_str());
   if (row.ratio == 0) {
     std::printf("below the smallest feasible peak found: %s\n", row.problem.value_or("").c_str());
     return;
@@ -212,32 +174,19 @@ void print(const Row& row) {
   std::printf("%11s%11s%11s%11s%11s%11s%11s%8.3f  %.3f-%.3f%8.1f s%6zu%8.1f %%  %s\n", format_bytes(row.eager_peak).c_str(),
               format_bytes(row.last.floor).c_str(), format_bytes(row.last.budget).c_str(), format_bytes(row.last.peak).c_str(),
               format_bytes(row.last.reserved_peak).c_str(), format_bytes(row.resident).c_str(), format_bytes(row.eager_resident).c_str(),
-              row.ratio, row.low, row.high, row.plan_s, row.last.recomputed, 100 * row.last.extra_time_predicted, verdict(row).c_str());
+              row.ratio, row.low, row.high, row.plan_s, row.last.recomputed, 100 * row.last.extra_time_predicted, bench::verdict(row).c_str());
   std::fflush(stdout);
 }
 
 nlohmann::ordered_json to_json(const Row& row) {
-  nlohmann::ordered_json json{
-      {"case", row.test->name}, {"budget", row.budget}, {"threads", torch::get_num_threads()}, {"problem", nullptr}};
-  if (row.problem) json["problem"] = *row.problem;
+  nlohmann::ordered_json json = bench::common_json(row);
   if (row.ratio == 0) return json;
-  json.update({{"eager_peak_bytes", row.eager_peak.count},
-               {"floor_bytes", row.last.floor.count},
-               {"budget_bytes", row.last.budget.count},
-               {"peak_bytes", row.last.peak.count},
-               {"predicted_peak_bytes", row.last.predicted_peak.count},
+  json.update({{"predicted_peak_bytes", row.last.predicted_peak.count},
                {"reserved_peak_bytes", row.last.reserved_peak.count},
                {"arena_bytes", row.last.arena.count},
                {"resident_peak_bytes", row.resident.count},
                {"eager_resident_peak_bytes", row.eager_resident.count},
-               {"recomputed_nodes", row.last.recomputed},
-               {"extra_time_predicted", row.last.extra_time_predicted},
-               {"plan_s", row.plan_s},
-               {"eager_step_s", row.eager_s},
-               {"step_s", row.step_s},
-               {"ratio", row.ratio},
-               {"ratio_quartiles", {row.low, row.high}}});
-  if (row.aim > 0) json["aim"] = row.aim;
+               {"extra_time_predicted", row.last.extra_time_predicted}});
   return json;
 }
 
@@ -254,7 +203,7 @@ std::string picture(const std::vector<Row>& rows) {
     ratios.push_back(row.ratio);
     colour.push_back(colours[k]);
     names.push_back(row.budget.substr(0, row.budget.find(' ')) + (row.budget.ends_with("E") ? " % E" : " %"));
-    if (legend.empty() || legend.back().label != row.test->what) legend.push_back({std::string(colours[k]), row.test->what});
+    if (legend.empty() || legend.back().label != row.what) legend.push_back({std::string(colours[k]), row.what});
     most = std::max(most, row.ratio);
   }
   reprise::Chart chart{{.title = "Step time inside a budget, eager is 1",
@@ -268,30 +217,26 @@ std::string picture(const std::vector<Row>& rows) {
   return chart.svg();
 }
 
-int bench(int argc, char** argv) {
-  bool quick = false, child = false;
-  std::int64_t pairs = 0, threads = 0, at = 0, child_budget = 0;
-  std::string only, json, svg, child_plan;
+int run(int argc, char** argv) {
+  bench::StepFlags options;
+  bool child = false;
+  std::int64_t at = 0, child_budget = 0;
+  std::string svg, child_plan;
   examples::Flags flags("train_step", "Time and memory of a step inside a budget, beside eager.");
-  flags.add("--quick", "few steps, and no resident memory: is it in the right place?", quick);
-  flags.add("--only", "NAME", "one case: resnet50, resnet152, bert, gpt2, resnet50-16, bert-16 or overhead", only);
+  options.add_to(flags, "few steps, and no resident memory: is it in the right place?",
+                 "one case: resnet50, resnet152, bert, gpt2, resnet50-16, bert-16 or overhead", "steps of each copy; 0: 9, or 3 where quick");
   flags.add("--at", "Q", "one budget of those of each case; 0: all", at, 0, 100);
-  flags.add("--pairs", "N", "steps of each copy; 0: 9, or 3 where quick", pairs);
-  flags.add("--threads", "N", "0: as LibTorch decides", threads, 0, 4096);
-  flags.add("--json", "FILE", "write the results to a file", json);
   flags.add("--svg", "FILE", "draw them", svg);
   flags.add("--child", "of the benchmark's own use: measures resident memory", child);
   flags.add("--child-budget", "BYTES", "of a child", child_budget);
   flags.add("--child-plan", "FILE", "of a child", child_plan);
   if (!flags.parse(argc, argv)) return examples::done;
-  if (!json.empty()) examples::check_writable("--json", json);
   if (!svg.empty()) examples::check_writable("--svg", svg);
-  if (threads > 0) torch::set_num_threads(static_cast<int>(threads));
-  const auto chosen = std::ranges::find(cases(), only, &Case::name);
-  if (!only.empty() && only != "overhead" && chosen == cases().end())
-    throw reprise::Error(reprise::Errc::bad_argument, "--only " + only + ": no such case; see --help");
+  options.apply(cases(), "overhead");
+  const auto chosen = std::ranges::find(cases(), options.only, &Case::name);
   if (child && chosen != cases().end()) return print_resident(*chosen, child_budget, child_plan);
-  if (pairs == 0) pairs = quick ? 3 : 9;
+  const bool quick = options.quick;
+  const std::int64_t pairs = options.pairs > 0 ? options.pairs : quick ? 3 : 9;
 
   std::vector<Row> rows;
   const auto add = [&](const Case& test, const reprise::Budget& budget, std::string name, double aim, reprise::Bytes eager_resident) {
@@ -301,19 +246,19 @@ int bench(int argc, char** argv) {
     rows.back().eager_resident = eager_resident;
     print(rows.back());
   };
-  if (only != "overhead")
+  if (options.only != "overhead")
     std::printf("%-22s%-16s%11s%11s%11s%11s%11s%11s%11s%8s  %-11s%10s%6s%10s\n", "", "budget", "E", "F", "budget", "peak", "held",
                 "resident", "eager's", "ratio", "middle half", "planning", "again", "predicted");
   const auto wanted = [&](double q) { return at == 0 || static_cast<double>(at) == q; };
   for (const Case& test : cases()) {
-    if (!only.empty() && test.name != only) continue;
+    if (!options.wants(test.name)) continue;
     const reprise::Bytes eager_resident = quick ? reprise::Bytes{} : resident_of(test);
     for (const double q : test.savable)
       if (wanted(q)) add(test, reprise::Budget::savable(q), percent(q, "savable"), aim_of(q), eager_resident);
     for (const double q : test.share)
       if (wanted(q)) add(test, reprise::Budget::share(q), percent(q, "of E"), 0, eager_resident);
   }
-  if (only.empty() || only == "overhead") {
+  if (options.wants("overhead")) {
     const double us = executor_overhead();
     std::printf("executor, per op beside the op itself: %.2f us (aim: under 2) %s\n", us, us < 2 ? "met" : "missed");
   }
@@ -321,19 +266,15 @@ int bench(int argc, char** argv) {
   bool equal = true;
   for (const Row& row : rows) {
     results.push_back(to_json(row));
-    equal = equal && !(row.problem && row.ratio > 0);
+    equal = equal && !row.failed();
   }
-  const auto write = [](const std::string& path, const std::string& text) {
-    std::ofstream file(path);
-    if (!(file << text << std::flush)) throw reprise::Error(reprise::Errc::io, path + ": cannot be written");
-  };
-  if (!json.empty()) write(json, results.dump(2) + "\n");
-  if (!svg.empty()) write(svg, picture(rows));
+  if (!options.json.empty()) bench::write_text(options.json, results.dump(2) + "\n");
+  if (!svg.empty()) bench::write_text(svg, picture(rows));
   return equal ? examples::done : examples::check_failed;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return examples::run("train_step", [&] { return bench(argc, argv); });
+  return examples::run("train_step", [&] { return run(argc, argv); });
 }

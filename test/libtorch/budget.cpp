@@ -141,6 +141,48 @@ TEST_CASE("a plan is made again with the times of warm ops") {
   CHECK(step.counters().plans >= 1 + step.counters().refinements);
 }
 
+TEST_CASE("a plan that is made again is never slower, by the times of now, than the one that there was") {
+  for (const auto* name : {"vit", "gpt2", "bert", "resnet50"}) {
+    for (const double share : {70.0, 50.0}) {
+      INFO(name << " at " << share << " %");
+      models::Task task = models::make(name, models::Config::tiny);
+      Replaying step{task.module, task.loss, TrainStepOptions{.budget = Budget::savable(share), .planning = quick}};
+      const auto batch = task.make_batch(0);
+      step(batch);
+      const Schedule first = step.plan().schedule;
+      bool in_arena = false;
+      for (int i = 0; i < 4; ++i) {
+        task.module->zero_grad();
+        step(batch);
+        if (i == 0) in_arena = step.last().arena > 0_B;
+      }
+      if (!in_arena) continue;  // what an arena is worth, a plan may pay
+      const Simulation now = simulate(step.graph(), step.plan().schedule);
+      CHECK(step.plan().time == now.time);
+      CHECK(now.time <= simulate(step.graph(), first).time);
+    }
+  }
+}
+
+TEST_CASE("where nothing fits in the time that planning has, it goes on for as long as it takes") {
+  models::Task task = models::make("vit", models::Config::tiny);
+  std::vector<double> seconds;
+  const auto slow = [&](const StepGraph& graph, const PlanRequest& request) {
+    seconds.push_back(request.seconds);
+    Plan plan = request.seconds > 0 ? plan_own_order(graph) : Planner{}.plan(graph, request);
+    plan.budget = request.budget;
+    plan.seconds = 100;  // so it says
+    return plan;
+  };
+  Replaying step{task.module, task.loss,
+                 TrainStepOptions{.budget = Budget::savable(60), .planner = slow, .on_fallback = OnFallback::error, .refine = false}};
+  step(task.make_batch(0));
+  REQUIRE(seconds.size() >= 2);
+  CHECK(seconds[0] > 0);
+  CHECK(seconds[1] == 0);
+  CHECK(step.plan().within_budget());
+}
+
 TEST_CASE("the plan follows the base: Adam's state appears after the first step") {
   models::Task task = models::make("resnet18", models::Config::tiny);
   const auto batch = task.make_batch(0);

@@ -4,9 +4,10 @@
 //   budget 4 GiB                       the base is 1.2 GiB when the step begins: room for 2.8 GiB
 //   StepPlanning::fits(known, arena)   known.program, known.plan and known.layout are for at most 2.8 GiB; false where nothing is
 //
-//   first call      planned quickly, with the times of the capture        │ at most 1.5 s
-//   third call      planned again, with the times of warm ops             │ at most 3 s
+//   first call      planned quickly, with the times of the capture        │ at most 1.2 s
+//   third call      planned again, with the times of warm ops             │ at most 3.6 s; the first plan stays where it is better
 //   the base grows  (Adam's state appears) planned again for what is left
+//   nothing fits    in that time: planned once more, for as long as it takes
 //   packing         the arena that the plan needs is larger than its peak: planned again for that much less, or run without an arena
 
 #include <algorithm>
@@ -97,8 +98,9 @@ class StepPlanning {
   static constexpr int timed_replay = 1;
   /// Of the usual effort, for a plan that will be made again with the times of warm ops.
   static constexpr double quick_effort = 0.3;
-  /// Seconds for all planning of a call, unless the user's request has a limit of its own: quickly, and with the times of warm ops.
-  static constexpr double quick_seconds = 1.5, most_seconds = 3;
+  /// Seconds for all planning of a call, unless the user's request has a limit of its own: quickly, and with the times of warm ops. They
+  /// bound how much a plan is improved, never whether one is found.
+  static constexpr double quick_seconds = 1.2, most_seconds = 3.6;
   /// As a share of the step's time: what fresh pages cost eager.
   static constexpr double worth_of_arena = 0.06;
 
@@ -135,17 +137,32 @@ class StepPlanning {
     known.stale = false;
     known.quick = ledger_.options.refine && known.refinements < most_refinements && !ledger_.options.planner;
     if (known.quick) request.effort *= quick_effort;
-    Plan plan = plan_inside(known, request);
-    if (!plan.within_budget() && known.quick) {  // haste must not make a budget unreachable
-      known.quick = false;
-      request.effort = ledger_.options.planning.effort;
-      plan = plan_inside(known, request);
+    Carried old = take_usable(known);
+    Plan plan;
+    try {
+      plan = plan_inside(known, request, seconds_left(known));
+      ++ledger_.counters.plans;
+      if (!plan.within_budget() && hurried(known) && !old.program) {  // haste must not make a budget unreachable
+        known.quick = false;
+        request.effort = ledger_.options.planning.effort;
+        plan = plan_inside(known, request, ledger_.options.planning.seconds);
+      }
+      if (!plan.within_budget() && !old.program)
+        return fall_back(known, ledger_.last.base + (plan.peak - graph.persistent_bytes()));
+      known.unplannable = false;
+      if (plan.within_budget()) {
+        use(known, plan);
+        if (!arena_fits(known)) pack_lower(known, request, std::move(plan));
+      }
+    } catch (...) {  // the planner's progress is told to code of the user's
+      if (old.program) put_back(known, std::move(old));
+      throw;
     }
-    ++ledger_.counters.plans;
-    if (!plan.within_budget()) return fall_back(known, ledger_.last.base + (plan.peak - graph.persistent_bytes()));
-    known.unplannable = false;
-    use(known, plan);
-    if (!arena_fits(known)) pack_lower(known, request, std::move(plan));
+    if (old.program && (!known.program || old.is_better_than(known))) {
+      put_back(known, std::move(old));
+      ledger_.log.info("the plan that there is stays: no better one was found");
+      return true;
+    }
     ledger_.log.info("planned: " + format_bytes(known.plan.baseline_peak) + " to " + format_bytes(known.plan.peak) + ", " +
               std::to_string(known.plan.schedule.size() - graph.node_count()) + " ops again, " +
               (known.layout ? "an arena of " + format_bytes(known.layout->counted) : std::string("no arena")) + ", in " +
@@ -153,10 +170,45 @@ class StepPlanning {
     return true;
   }
 
-  // Where packing is known to waste something, that much less is asked for at once, if it is to be had.
-  Plan plan_inside(const KnownStep& known, PlanRequest request) {
+  /// A program with its plan and its addresses, while a better one is looked for.
+  struct Carried {
+    std::unique_ptr<LibTorchProgram> program{};
+    std::unique_ptr<ArenaLayout> layout{};
+    Plan plan{};
+
+    // One without an arena is worth less.
+    [[nodiscard]] bool is_better_than(const KnownStep& known) const {
+      return (layout || !known.layout) && plan.time <= known.plan.time;
+    }
+  };
+
+  // What was planned before and still fits, priced with the times of now: where nothing better is found, it stays. What is better a
+  // planner of the user's own knows alone, and where time is the limit it is not the faster plan.
+  Carried take_usable(KnownStep& known) const {
+    if (ledger_.options.planner || ledger_.options.budget.kind == Budget::Kind::extra_time) return {};
+    const bool fits = known.program && known.program->peak_above_base() <= room() && arena_fits(known);
+    if (!fits) return {};
+    Carried old{std::move(known.program), std::move(known.layout), std::move(known.plan)};
     const StepGraph& graph = known.captured->graph();
-    request.seconds = seconds_left(known);
+    old.plan.time = simulate(graph, old.plan.schedule).time;
+    old.plan.baseline_time = simulate(graph, own_order(graph)).time;
+    return old;
+  }
+  static void put_back(KnownStep& known, Carried old) {
+    known.program = std::move(old.program);
+    known.layout = std::move(old.layout);
+    known.plan = std::move(old.plan);
+  }
+
+  // Whether a plan would have had more time, or more effort, if the step did not wait for it.
+  [[nodiscard]] bool hurried(const KnownStep& known) const {
+    return known.quick || (ledger_.options.planning.seconds <= 0 && ledger_.last.plan_seconds >= share_of_plan * most_seconds);
+  }
+
+  // Where packing is known to waste something, that much less is asked for at once, if it is to be had. `seconds` 0: no limit.
+  Plan plan_inside(const KnownStep& known, PlanRequest request, double seconds) {
+    const StepGraph& graph = known.captured->graph();
+    request.seconds = seconds;
     if (ledger_.options.budget.kind == Budget::Kind::extra_time)
       return timed(plan_within_time(graph, request, ledger_.options.budget.percent, [&](auto& g, auto& r) { return plan_by_option(g, r); }));
     const Bytes whole = request.budget;
@@ -166,7 +218,7 @@ class StepPlanning {
       Plan plan = timed(plan_by_option(graph, request));
       plan.budget = whole;
       if (plan.within_budget()) return plan;
-      request.seconds = seconds_left(known);
+      if (seconds > 0) request.seconds = seconds_left(known);
     }
     request.budget = whole;
     return timed(plan_by_option(graph, request));
@@ -176,9 +228,10 @@ class StepPlanning {
     return ledger_.options.planner ? ledger_.options.planner(graph, request) : plan_with(ledger_.options.strategy, graph, request);
   }
   // Packing may ask for another plan: some time is left for that.
+  static constexpr double share_of_plan = 0.75;
   [[nodiscard]] double seconds_left(const KnownStep& known) const {
     if (ledger_.options.planning.seconds > 0) return ledger_.options.planning.seconds;
-    return std::max(0.1, 0.6 * ((known.quick ? quick_seconds : most_seconds) - ledger_.last.plan_seconds));
+    return std::max(0.1, share_of_plan * ((known.quick ? quick_seconds : most_seconds) - ledger_.last.plan_seconds));
   }
   Plan timed(Plan plan) {
     ledger_.last.plan_seconds += plan.seconds;
@@ -193,7 +246,7 @@ class StepPlanning {
       const Bytes excess = known.layout->reserved() - room();
       ledger_.log.info("an arena of " + format_bytes(known.layout->counted) + " is " + format_bytes(excess) + " too much: planned for less");
       known.packing = std::max(known.packing, packing_of(known)) + 0.005;  // packing does not shrink byte by byte with the plan
-      Plan lower = plan_inside(known, request);
+      Plan lower = plan_inside(known, request, seconds_left(known));
       if (!lower.within_budget() || lower.overhead() > first.overhead() + worth_of_arena) break;
       use(known, std::move(lower));
       if (arena_fits(known)) return;

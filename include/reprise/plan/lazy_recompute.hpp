@@ -84,16 +84,10 @@ class LazyRecompute {
       cone_.push_back(producer.index);
       for (std::uint32_t read : facts_.reads(producer.index)) {
         // What runs again in place must not spoil what others still read.
-        if (overwrites(producer.index, read)) gone_[read] = true;
+        if (facts_.overwrites(producer.index, read)) gone_[read] = true;
         stack.push_back(read);
       }
     }
-  }
-
-  [[nodiscard]] bool overwrites(std::uint32_t n, std::uint32_t v) const {
-    for (const auto& o : facts_.outputs(n))
-      if (o.overwrites && o.target == v) return true;
-    return false;
   }
 
   void append(std::uint32_t n) {

@@ -53,6 +53,10 @@ class ScheduleFacts {
   [[nodiscard]] std::span<const std::uint32_t> reads(std::uint32_t n) const { return reads_[n]; }
   /// Targets stand before what is made out of them; persistent outputs are left out.
   [[nodiscard]] std::span<const Output> outputs(std::uint32_t n) const { return outputs_[n]; }
+  /// Whether the node takes this value's storage over.
+  [[nodiscard]] bool overwrites(std::uint32_t n, std::uint32_t v) const {
+    return std::ranges::any_of(outputs_[n], [&](const Output& o) { return o.overwrites && o.target == v; });
+  }
   [[nodiscard]] bool is_viewed(std::uint32_t v) const { return viewed_[v]; }
   [[nodiscard]] bool is_overwritten(std::uint32_t storage) const { return overwritten_[storage]; }
   /// Persistent values that matter: those in storages that something overwrites.

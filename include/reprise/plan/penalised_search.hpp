@@ -71,9 +71,7 @@ class PenalisedSearch {
 
  private:
   bool stopped() { return rules_.stop && (++asked_ & 15) == 0 && rules_.stop(); }
-  [[nodiscard]] bool may_repeat(std::uint32_t n) const {
-    return facts_.graph().nodes()[n].recomputable && (rules_.keep.empty() || !rules_.keep[n]);
-  }
+  [[nodiscard]] bool may_repeat(std::uint32_t n) const { return rules_.may_repeat(facts_.graph(), n); }
 
   void adapt_price() {
     if (live().overload() == 0) price_ /= 1.05;
@@ -224,7 +222,7 @@ class PenalisedSearch {
   void serve(std::uint32_t t, std::uint32_t reader, Instance dropped, std::uint32_t at) {
     const LiveSchedule& l = live();
     const Instance i = l.newest(t, at);
-    const bool gone = i == none || l.storage_of(i) == dropped || !l.exists(t, at) || overwrites(reader, t);
+    const bool gone = i == none || l.storage_of(i) == dropped || !l.exists(t, at) || facts_.overwrites(reader, t);
     if (gone) return needed_.push_back(t);
     const Instance s = l.storage_of(i);
     if (l.bytes(s) == 0 || l.last_slot(s) >= at) return;
@@ -232,12 +230,6 @@ class PenalisedSearch {
     if (!producer.valid() || !may_repeat(producer.index)) return;
     if (l.most_live(l.last_slot(s) + 1, at) + l.bytes(s) <= rules_.budget) return;
     if (random_.uniform() < again_) needed_.push_back(t);
-  }
-
-  [[nodiscard]] bool overwrites(std::uint32_t n, std::uint32_t v) const {
-    for (const auto& o : facts_.outputs(n))
-      if (o.overwrites && o.target == v) return true;
-    return false;
   }
 
   void remove_served() {

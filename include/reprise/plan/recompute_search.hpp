@@ -153,9 +153,7 @@ class RecomputeSearch {
   };
 
   bool stopped() { return rules_.stop && (++asked_ & 63) == 0 && rules_.stop(); }
-  [[nodiscard]] bool may_repeat(std::uint32_t n) const {
-    return facts_.graph().nodes()[n].recomputable && (rules_.keep.empty() || !rules_.keep[n]);
-  }
+  [[nodiscard]] bool may_repeat(std::uint32_t n) const { return rules_.may_repeat(facts_.graph(), n); }
 
   // ---- candidates ---------------------------------------------------------------------------------------------------------
 
@@ -242,7 +240,7 @@ class RecomputeSearch {
     const StepGraph& g = facts_.graph();
     if (const NodeId producer = g.values()[t].producer; producer.valid() && mark_[producer.index] == stamp_) return true;
     const Instance i = l.newest(t, cone_.at);
-    const bool again = i == none || l.storage_of(i) == dropped || !l.exists(t, cone_.at) || overwrites(reader, t);
+    const bool again = i == none || l.storage_of(i) == dropped || !l.exists(t, cone_.at) || facts_.overwrites(reader, t);
     if (again) {
       needed_.push_back(t);
       return true;
@@ -261,12 +259,6 @@ class RecomputeSearch {
     }
     if (over_p) cone_.gain -= l.bytes(s);
     return cone_.gain > 0;
-  }
-
-  [[nodiscard]] bool overwrites(std::uint32_t n, std::uint32_t v) const {
-    for (const auto& o : facts_.outputs(n))
-      if (o.overwrites && o.target == v) return true;
-    return false;
   }
 
   // A cone node whose last run served nobody but the cone moves instead of running again: no time is paid for it.

@@ -423,9 +423,13 @@ inline void check_runnable(const StepGraph& graph) {
   if (!own.valid) throw Error(Errc::bad_graph, "nodes: the graph's own order cannot be run: " + own.violation->message);
 }
 
-/// What no schedule can go below: persistent storages plus the larger of the outputs of the step and the largest single
-/// node's inputs, outputs and workspace.
-[[nodiscard]] inline Bytes floor_bytes(const StepGraph& graph) {
+/// The most that has to be there at once beside the persistent storages, and for what.
+struct FloorNeed {
+  Bytes bytes{};
+  NodeId node{};  ///< whose inputs, outputs and workspace they are; none for the outputs of the step
+};
+
+[[nodiscard]] inline FloorNeed floor_need(const StepGraph& graph) {
   std::vector<std::uint32_t> counted(graph.storage_count(), 0);
   std::uint32_t round = 0;
   const auto resident = [&](std::span<const ValueId> values) {
@@ -437,13 +441,18 @@ inline void check_runnable(const StepGraph& graph) {
     return sum;
   };
   round = 1;
-  Bytes most = resident(graph.outputs());
+  FloorNeed most{resident(graph.outputs()), NodeId{}};
   for (std::size_t i = 0; i < graph.node_count(); ++i) {
     ++round;
     const NodeId n{i};
-    most = std::max(most, resident(graph.inputs(n)) + resident(graph.outputs(n)) + graph.node(n).workspace);
+    const Bytes bytes = resident(graph.inputs(n)) + resident(graph.outputs(n)) + graph.node(n).workspace;
+    if (bytes > most.bytes) most = {bytes, n};
   }
-  return graph.persistent_bytes() + most;
+  return most;
 }
+
+/// What no schedule can go below: persistent storages plus the larger of the outputs of the step and the largest single
+/// node's inputs, outputs and workspace.
+[[nodiscard]] inline Bytes floor_bytes(const StepGraph& graph) { return graph.persistent_bytes() + floor_need(graph).bytes; }
 
 }  // namespace reprise

@@ -147,6 +147,10 @@ struct SearchRules {
   bool keep_order = false;
   std::vector<bool> keep{};      ///< by node: never run again; empty for none
   std::function<bool()> stop{};  ///< asked now and then; empty for never
+
+  [[nodiscard]] bool may_repeat(const StepGraph& graph, std::uint32_t n) const {
+    return graph.nodes()[n].recomputable && (keep.empty() || !keep[n]);
+  }
 };
 
 }  // namespace reprise

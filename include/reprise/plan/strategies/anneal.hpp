@@ -88,7 +88,7 @@ class Anneal {
       if (found_ && !stop_()) {
         RecomputeSearch search{facts_, best_, rules_, request_.seed * 977 + 5};
         search.improve(search.work() + work_ / (large ? 1 : 8), options_.heat / 2);
-        take(search);
+        take(search.live());
       }
       report(1);
       return best_;
@@ -100,7 +100,7 @@ class Anneal {
       rules.keep_order = true;  // reordering early can lead astray
       RecomputeSearch search{facts_, start, rules, request_.seed * 1000};
       if (search.reach_budget(work)) search.improve(search.work() + work / 2, options_.heat);
-      take(search);
+      take(search.live());
     }
 
     // From the graph's own order, hot, then cool from the best so far. Where nothing fits yet, hotter and dearer from the start.
@@ -121,40 +121,39 @@ class Anneal {
       PenalisedSearch search{facts_, round.afresh || !found_ ? own : best_, rules, request_.seed * 7919 + k};
       search.run(static_cast<std::uint64_t>(round.share * static_cast<double>(work_)), round.heat,
                  round.price * PenalisedSearch::first_price(facts_, rules_.budget));
-      if (search.found()) take(search.best());
+      if (search.found()) take({facts_, search.best()});
     }
-
-    void take(const Schedule& schedule) { take(LiveSchedule{facts_, schedule}); }
 
     // Nothing fits: what is the least that does? Halves the way from the budget to the smallest peak so far, again and again.
     void smallest_peak() {
       if (!stop_()) from(own_order(graph_), work_ / 4);
+      if (options_.other_strategies && graph_.node_count() <= 5000) start_from(MuTwoExact{});
       std::int64_t low = std::max(rules_.budget, floor_bytes(graph_).count);
-      for (std::uint64_t k = 0; k < 7 && low < peak_ && !stop_(); ++k) {
+      for (std::uint64_t k = 0; k < 7 && !found_ && low < peak_ && !stop_(); ++k) {
         SearchRules rules = rules_;
         rules.budget = low + (peak_ - low) / 2;
         PenalisedSearch search{facts_, own_order(graph_), rules, request_.seed * 7919 + 100 + k};
         search.run(work_ / 6, rounds[0].heat, PenalisedSearch::first_price(facts_, rules.budget));
-        if (search.found()) take(search.best());
+        if (search.found()) take({facts_, search.best()});
         else low = rules.budget;
       }
     }
 
     void from_others(bool large) {
-      const auto start = [&](const auto& strategy) {
-        if (stop_()) return;
-        const Schedule found = strategy.schedule(graph_, request_);
-        const bool useful = found.size() > graph_.node_count() && simulate(graph_, found).valid;
-        if (useful && (!request_.keep_order || keeps_order(graph_, found))) from(found, work_ / 64);
-      };
-      start(ChainDp{});
+      start_from(ChainDp{});
       if (large) return;
-      start(MuTwo{});
-      start(MuTwoExact{});
-      start(MinCut{});
+      start_from(MuTwo{});
+      start_from(MuTwoExact{request_.effort / 8});  // where it has not fitted by then it seldom does, or at a price that the rounds beat
+      start_from(MinCut{});
     }
 
-    void take(const RecomputeSearch& search) { take(search.live()); }
+    template <Strategy Other>
+    void start_from(const Other& strategy) {
+      if (stop_()) return;
+      const Schedule found = strategy.schedule(graph_, request_);
+      const bool useful = found.size() > graph_.node_count() && simulate(graph_, found).valid;
+      if (useful && (!request_.keep_order || keeps_order(graph_, found))) from(found, work_ / 64);
+    }
 
     // What fits is better than what does not; then the faster, or the smaller.
     void take(const LiveSchedule& live) {

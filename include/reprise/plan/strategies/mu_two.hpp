@@ -201,6 +201,9 @@ class MuTwo {
 /// The repaired variant: the exact simulator decides when to stop, and only what is live at its peak is a candidate.
 class MuTwoExact {
  public:
+  /// `work`: after so many times a planner's usual work it gives up, whether the peak fits or not.
+  explicit MuTwoExact(double work = 4) : work_(work) {}
+
   [[nodiscard]] std::string_view name() const { return "mu-two-exact"; }
   [[nodiscard]] Schedule schedule(const StepGraph& graph, const PlanRequest& request) const {
     const ScheduleFacts facts{graph};
@@ -214,9 +217,12 @@ class MuTwoExact {
       for (NodeId n : request.keep) rules.keep[n.index] = true;
     }
     RecomputeSearch search{facts, own_order(graph), rules, request.seed};
-    search.reach_budget(4 * default_search_work(graph.node_count()));
+    search.reach_budget(static_cast<std::uint64_t>(work_ * static_cast<double>(default_search_work(graph.node_count()))));
     return search.live().schedule();
   }
+
+ private:
+  double work_;
 };
 
 static_assert(Strategy<MuTwo> && Strategy<MuTwoExact>);
