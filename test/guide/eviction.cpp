@@ -69,6 +69,19 @@ TEST_CASE("cost over size times staleness: the header's example") {
   CHECK(policy.pick(10, any) == 7u);
 }
 
+TEST_CASE("what is priced anew keeps its place in time") {
+  LeastRecentlyUsed by_use;
+  CostSizeStaleness by_score;
+  for (std::uint32_t s : {1u, 2u, 3u}) {
+    by_use.touch(s, {4096_B, {8}, s});
+    by_score.touch(s, {4096_B, {8}, s});
+  }
+  by_use.touch(1, {4096_B, {9}, 1});
+  by_score.touch(1, {4096_B, {9}, 1});
+  CHECK(by_use.pick(4, any) == 1u);
+  CHECK(by_score.pick(4, any) == 1u);  // 9 / 4 is still below 8 / 3
+}
+
 TEST_CASE("the pick is within a factor of the square root of two of the least score") {
   std::mt19937 random(11);
   CostSizeStaleness policy;

@@ -235,6 +235,49 @@ TEST_CASE("a tensor that the host fills through an accessor is a constant") {
                      {data({4, 4})});
 }
 
+TEST_CASE("fresh memory may hold what the host then writes: it is a constant all the same") {
+  replays_like_eager(subject({{4, 4}},
+                             [](auto& p, const Batch& b) {
+                               auto mask = torch::empty({4, 4});
+                               auto* lies_there = const_cast<float*>(mask.template const_data_ptr<float>());  // nobody is told
+                               for (int i = 0; i < 16; ++i) lies_there[i] = static_cast<float>(i);
+                               auto* written = mask.template data_ptr<float>();
+                               for (int i = 0; i < 16; ++i) written[i] = static_cast<float>(i);
+                               auto other = torch::mm(b[0], p[0]) * mask;
+                               std::fill_n(lies_there, 16, -1.0f);  // what a replay finds there
+                               return other.sum();
+                             }),
+                     {data({4, 4})}, {.same_peak_when_captured = true});
+}
+
+TEST_CASE("ops that change in place how a tensor lies, after a random one") {
+  replays_like_eager(subject({{6, 8}},
+                             [](auto& p, const Batch& b) {
+                               auto h = torch::dropout(torch::mm(b[0], p[0]), 0.5, true) * 2;
+                               auto before = h.view({32});
+                               h.transpose_(0, 1).unsqueeze_(0);
+                               auto g = torch::dropout(h.exp(), 0.5, true).squeeze_(0).t_();
+                               g.swapaxes_(0, 1);
+                               return (h * h).sum() + (g.t() * before.view({4, 8})).sum();
+                             }),
+                     {data({4, 6})});
+}
+
+TEST_CASE("outputs that an op makes larger") {
+  replays_like_eager(subject({{6, 8}},
+                             [](auto& p, const Batch& b) {
+                               auto h = torch::dropout(torch::mm(b[0], p[0]), 0.5, true);
+                               auto product = torch::empty({0}), grown = torch::zeros({2});
+                               {
+                                 const torch::NoGradGuard constant;
+                                 torch::mm_out(product, b[0], b[0].t());
+                                 grown.resize_({4, 4}).fill_(0.5);
+                               }
+                               return torch::mm(product + grown, h).sum();
+                             }),
+                     {data({4, 6})});
+}
+
 TEST_CASE("parameters shared between layers") {
   replays_like_eager(subject({{6, 6}},
                              [](auto& p, const Batch& b) {

@@ -15,8 +15,6 @@ using torch::Tensor;
 
 namespace {
 
-Tensor gelu(Tensor h, int /*layer*/) { return torch::gelu(h); }
-
 /// A stack trained by plain steps whose loss is what `loss` makes of it.
 Program with_loss(const std::function<Tensor(Stack&, const Tensor&, int)>& loss) {
   auto stack = std::make_shared<Stack>();
@@ -120,7 +118,7 @@ TEST_CASE("a second backward pass after the optimizer's step", "[guided]") {
                          return tensors;
                        }};
       },
-      {70, 50, 35}, 5);
+      {70, 50, 35, least}, 5);
 }
 
 TEST_CASE("hooks on tensors see and change gradients", "[guided]") {
@@ -294,7 +292,7 @@ TEST_CASE("a mixture of experts with shapes that depend on data", "[guided]") {
       return h.pow(2).mean();
     });
   };
-  check_equal(make, {70, 50, 35}, 5);
+  check_equal(make);
 }
 
 TEST_CASE("a loop over time that writes slices in place", "[guided]") {
@@ -365,7 +363,7 @@ TEST_CASE("sparse gradients of an embedding", "[guided]") {
                      return tensors;
                    }};
   };
-  check_equal(make, {70, 50, 35}, 5);
+  check_equal(make);
 }
 
 TEST_CASE("complex tensors with lazy conjugation", "[guided]") {
@@ -394,7 +392,7 @@ TEST_CASE("the host fills tensors through accessors and lists in the step", "[gu
       return stack.forward(x * mask, gelu).mul(scale.select(0, 1)).pow(2).mean();
     });
   };
-  check_equal(make, {70, 50, 35}, 5);
+  check_equal(make);
 }
 
 TEST_CASE("saving and printing in the middle of a step", "[guided]") {
@@ -413,7 +411,7 @@ TEST_CASE("saving and printing in the middle of a step", "[guided]") {
                            torch::tensor(std::vector<std::int64_t>(texts->begin(), texts->end()))};
                      });
   };
-  check_equal(make, {70, 50, 35}, 5);
+  check_equal(make);
 }
 
 TEST_CASE("a pointer to a dropped tensor is an error that names it, pin() gives one that stays", "[guided]") {
@@ -461,7 +459,7 @@ TEST_CASE("an exception in a kernel leaves the step as it was, and it goes on", 
           return stack.forward(h, gelu).pow(2).mean();
         });
       },
-      {70, 50, 35}, 5);
+      {70, 50, 35, least}, 5);
 }
 
 namespace {

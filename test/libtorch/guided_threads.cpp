@@ -24,8 +24,6 @@ using torch::Tensor;
 
 namespace {
 
-Tensor gelu(Tensor h, int /*layer*/) { return torch::gelu(h); }
-
 constexpr std::int64_t activation = 256 * 64 * 4;
 
 }  // namespace

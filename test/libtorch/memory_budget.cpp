@@ -15,8 +15,6 @@ using torch::Tensor;
 
 namespace {
 
-Tensor gelu(Tensor h, int /*layer*/) { return torch::gelu(h); }
-
 /// A stack in training, one call a step.
 struct Loop {
   Stack stack{};

@@ -44,11 +44,6 @@ struct Advice {
 
 namespace detail {
 
-struct FloorNeed {
-  Bytes bytes{};
-  NodeId node{};  ///< none: the outputs of the step
-};
-
 // What has to be there at once beside the persistent storages, for this node or, without one, at the end.
 inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& visit) {
   std::vector<char> seen(graph.storage_count(), 0);
@@ -63,28 +58,12 @@ inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& vis
   go(graph.outputs(node));
 }
 
-[[nodiscard]] inline FloorNeed largest_need(const StepGraph& graph) {
-  FloorNeed most;
-  const auto add = [&](ValueId /*v*/, Bytes bytes) { most.bytes += bytes; };
-  for_each_needed(graph, NodeId{}, add);
-  for (std::size_t i = 0; i < graph.node_count(); ++i) {
-    FloorNeed need{graph.node(NodeId{i}).workspace, NodeId{i}};
-    for (const auto list : {graph.inputs(NodeId{i}), graph.outputs(NodeId{i})})  // an upper bound first: most nodes are small
-      for (ValueId v : list) need.bytes += graph.storage(graph.value(v).storage).bytes;
-    if (need.bytes <= most.bytes) continue;
-    need.bytes = graph.node(NodeId{i}).workspace;
-    for_each_needed(graph, NodeId{i}, [&](ValueId /*v*/, Bytes bytes) { need.bytes += bytes; });
-    if (need.bytes > most.bytes) most = need;
-  }
-  return most;
-}
-
 }  // namespace detail
 
 /// What the floor consists of. `beside`: bytes that the process holds, but no op of the step touches.
 [[nodiscard]] inline Advice floor_advice(const StepGraph& graph, Bytes beside = {}) {
   Advice advice;
-  const detail::FloorNeed need = detail::largest_need(graph);
+  const FloorNeed need = floor_need(graph);
   advice.floor = graph.persistent_bytes() + need.bytes + beside;
   advice.because = need.node.valid() ? graph.node(need.node).name + " (node " + std::to_string(graph.node(need.node).id) + ") needs that"
                                      : "the outputs of the step are there";

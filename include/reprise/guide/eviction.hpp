@@ -9,13 +9,13 @@
 // The default is that of dynamic tensor rematerialisation (Kirisame et al., ICLR 2021): the least cost / (bytes × staleness),
 // where cost is what making the storage again would take, together with everything next to it that is gone already. Staleness
 // changes with every op, so nothing can be kept sorted by that score; but among storages whose cost / bytes lies within a factor
-// √2, the one that was used longest ago is the best to within that factor. So there is one queue for each such class, and a pick
-// looks at the front of each: a bounded number of looks, however many storages there are.
+// √2, the one that was used longest ago is the best to within that factor. So there is one queue for each such class, in the order of
+// last use, and a pick looks at the front of each: a bounded number of looks, however many storages there are.
 
+#include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
-#include <list>
 #include <map>
 #include <optional>
 #include <set>
@@ -82,26 +82,27 @@ struct NullEviction {
 /// The one that was used longest ago.
 class LeastRecentlyUsed {
  public:
-  void touch(std::uint32_t storage, const EvictionCandidate& /*candidate*/) {
+  void touch(std::uint32_t storage, const EvictionCandidate& candidate) {
     erase(storage);
-    place_[storage] = order_.insert(order_.end(), storage);
+    order_.emplace(candidate.clock, storage);
+    clock_[storage] = candidate.clock;
   }
   void erase(std::uint32_t storage) {
-    const auto it = place_.find(storage);
-    if (it == place_.end()) return;
-    order_.erase(it->second);
-    place_.erase(it);
+    const auto it = clock_.find(storage);
+    if (it == clock_.end()) return;
+    order_.erase({it->second, storage});
+    clock_.erase(it);
   }
   template <class MayGo>
   [[nodiscard]] std::optional<std::uint32_t> pick(std::uint64_t /*clock*/, MayGo&& may_go) const {
-    for (std::uint32_t storage : order_)
+    for (const auto& [clock, storage] : order_)
       if (may_go(storage)) return storage;
     return std::nullopt;
   }
 
  private:
-  std::list<std::uint32_t> order_;
-  std::unordered_map<std::uint32_t, std::list<std::uint32_t>::iterator> place_;
+  std::set<std::pair<std::uint64_t, std::uint32_t>> order_;
+  std::unordered_map<std::uint32_t, std::uint64_t> clock_;
 };
 
 /// The largest one; of equal ones the first.
@@ -137,10 +138,7 @@ class CostSizeStaleness {
     erase(storage);
     const double price = candidate.cost.count / static_cast<double>(std::max<std::int64_t>(candidate.bytes.count, 1));
     const int c = class_of(price);
-    auto& queue = queues_[c];
-    auto at = queue.end();
-    while (at != queue.begin() && std::prev(at)->clock > candidate.clock) --at;  // what was repriced keeps its place in time
-    place_[storage] = {c, queue.insert(at, {storage, price, candidate.clock})};
+    place_[storage] = {c, queues_[c].insert({candidate.clock, storage, price}).first};  // what was repriced keeps its place in time
   }
 
   void erase(std::uint32_t storage) {
@@ -172,14 +170,16 @@ class CostSizeStaleness {
 
  private:
   struct Entry {
+    std::uint64_t clock = 0;
     std::uint32_t storage = 0;
     double price = 0;
-    std::uint64_t clock = 0;
+
+    bool operator<(const Entry& other) const { return clock != other.clock ? clock < other.clock : storage < other.storage; }
   };
   static int class_of(double price) { return price > 0 ? static_cast<int>(std::floor(2 * std::log2(price))) : -4096; }
 
-  std::map<int, std::list<Entry>> queues_;
-  std::unordered_map<std::uint32_t, std::pair<int, std::list<Entry>::iterator>> place_;
+  std::map<int, std::set<Entry>> queues_;
+  std::unordered_map<std::uint32_t, std::pair<int, std::set<Entry>::iterator>> place_;
 };
 
 }  // namespace reprise

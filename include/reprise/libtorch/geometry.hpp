@@ -46,6 +46,13 @@ struct Geometry {
   return g;
 }
 
+/// The same as geometry_of(t) == g.
+[[nodiscard]] inline bool lies_as(const at::Tensor& t, const Geometry& g) {
+  return g.dtype == t.scalar_type() && g.offset == t.storage_offset() && t.sizes() == c10::IntArrayRef(g.sizes) &&
+         t.strides() == c10::IntArrayRef(g.strides) && g.conjugate == t.is_conj() && g.negative == t.is_neg() &&
+         g.wrapped_number == t.unsafeGetTensorImpl()->is_wrapped_number();
+}
+
 /// A tensor over `storage` that lies in it as `g` says; it knows nothing of autograd's graph. `like` gives the dispatch keys. The keys
 /// of autograd stay: a tensor without them is an inference tensor, whose writes nobody may count.
 [[nodiscard]] inline at::Tensor tensor_over(c10::Storage storage, const Geometry& g, const at::Tensor& like) {

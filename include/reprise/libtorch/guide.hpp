@@ -163,6 +163,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     leave_plan("memory ran out");
     ask_ = false;
     go_online();
+    int repriced = 0;
     while (cpu_memory().live() + bytes > limit_) {
       auto victim = policy_.pick(clock_, [this](std::uint32_t s) { return may_go(s) && !marks_[s].unread; });
       if (!victim) victim = policy_.pick(clock_, [this](std::uint32_t s) { return may_go(s); });
@@ -171,7 +172,8 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
         went_over_ = true;
         return;
       }
-      evict(*victim);
+      if (repriced < most_repriced && costs_more_now(*victim)) ++repriced;
+      else evict(*victim);
     }
   }
   [[nodiscard]] Microseconds time_spent() const override { return storages_.transfers().time_out + storages_.transfers().time_in; }
@@ -277,7 +279,20 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   void touch(StorageIndex s) {
     const bool in_memory = storages_.where(s) == Where::resident || storages_.where(s) == Where::held;
     if (!in_memory || storages_.bytes(s) == Bytes{0} || marks_[s].pinned) return policy_.erase(s);
-    policy_.touch(s, {storages_.bytes(s), cost_of(s), clock_});
+    marks_[s].used = clock_;
+    price(s, cost_of(s));
+  }
+  void price(StorageIndex s, Microseconds cost) {
+    marks_[s].cost = cost;
+    policy_.touch(s, {storages_.bytes(s), cost, marks_[s].used});
+  }
+
+  // Much of what it would be made from may have gone since it was priced. Then it is priced anew, and another one may be the better choice.
+  [[nodiscard]] bool costs_more_now(StorageIndex s) {
+    const Microseconds cost = cost_of(s);
+    if (cost.count <= worth_repricing * marks_[s].cost.count) return false;
+    price(s, cost);
+    return true;
   }
 
   void evict(StorageIndex s) {
@@ -313,6 +328,9 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
                                                format_bytes(limit_) + " (" + std::to_string(limit_.count) + " bytes).\n" + shares.text() +
                                                (advice_ ? advice_() : std::string{}));
   }
+
+  static constexpr int most_repriced = 16;  // for one allocation: a choice has a bound
+  static constexpr double worth_repricing = 1.4;
 
   Bytes limit_;
   bool throws_;

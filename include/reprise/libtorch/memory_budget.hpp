@@ -208,6 +208,7 @@ class BasicMemoryBudget {
         },
         [this] { return streams_.last() != nullptr ? advise().text() : std::string{}; });
     if (options_.verify) guide->verify();
+    guide->recorder().expect(expected_.calls, expected_.values, expected_.storages);
     ++counters_.steps;
     last_ = {};
     following_.reset();
@@ -254,6 +255,7 @@ class BasicMemoryBudget {
   void end(std::optional<Guide<Policy>>& guide) {
     Recording recording = guide->finish();
     const GuideCounters counters = guide->counters();
+    expected_ = {recording.calls.size(), recording.values.size(), guide->recorder().storages().size()};
     last_.base = base_ = recording.base - excluded_;
     last_.peak = cpu_memory().peak() - excluded_;
     last_.budget = limit_now();
@@ -313,6 +315,11 @@ class BasicMemoryBudget {
     log_.notice(text);
   }
 
+  /// How much the last step made the recorder note: the next one is much like it.
+  struct StepSize {
+    std::size_t calls = 0, values = 0, storages = 0;
+  };
+
   Budget budget_;
   MemoryBudgetOptions options_;
   Policy policy_;
@@ -328,6 +335,7 @@ class BasicMemoryBudget {
   std::function<ModelTensors()> list_tensors_;
   std::function<void(const GuidedStepReport&)> on_step_;
   GuidedStepReport last_;
+  StepSize expected_;
   Clock::time_point start_;
 };
 

@@ -25,6 +25,7 @@ namespace reprise {
 struct OpFacts {
   std::string name;                     ///< with its namespace, without its overload: "aten::add_"
   std::vector<bool> writes;             ///< by argument: the schema says that it is written
+  std::size_t returns = 0;              ///< so many results
   std::vector<std::size_t> statistics;  ///< arguments that are written in training mode although the schema does not say so
   std::size_t training = 0;             ///< of such an op: the argument that says whether it trains
   bool random = false;                  ///< draws from a generator
@@ -68,6 +69,7 @@ inline OpFacts look_up_facts(const c10::OperatorHandle& op) {
   facts.name = schema.name();
   for (const c10::Argument& argument : schema.arguments())
     facts.writes.push_back(argument.alias_info() != nullptr && argument.alias_info()->isWrite());
+  facts.returns = schema.returns().size();
   facts.random = op.hasTag(at::Tag::nondeterministic_seeded);
   facts.dynamic_shape = op.hasTag(at::Tag::dynamic_output_shape);
   const bool tensors_only = std::ranges::all_of(schema.returns(), [](const c10::Argument& result) {

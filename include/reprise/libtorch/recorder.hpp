@@ -21,7 +21,6 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -29,9 +28,11 @@
 #include <ATen/Parallel.h>
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <reprise/error.hpp>
+#include <reprise/guide/flat_index.hpp>
 #include <reprise/libtorch/counting_allocator.hpp>
 #include <reprise/libtorch/dispatch_hook.hpp>
 #include <reprise/libtorch/generator_state.hpp>
@@ -75,9 +76,17 @@ class Recorder final : public DispatchHook {
       add_persistent(tensor, origin, index, role, std::move(name));
       return;
     }
-    Geometry geometry = geometry_of(tensor);
-    const auto is_same = [&](const auto& view) { return view.first == geometry; };
-    if (std::ranges::none_of(state_[known].views, is_same)) add_alias(known, std::move(geometry));
+    if (!view_of(known, tensor).valid()) add_alias(known, geometry_of(tensor));
+  }
+
+  /// So long a step is to be expected: memory for what is noted of it is taken at once.
+  void expect(std::size_t calls, std::size_t values, std::size_t storages) {
+    recording_.calls.reserve(calls);
+    recording_.values.reserve(values);
+    storage_of_value_.reserve(values);
+    origin_of_value_.reserve(values);
+    state_.reserve(storages);
+    table_.reserve(storages);
   }
 
   /// The value that this tensor is now; none where it is not plain memory.
@@ -122,13 +131,10 @@ class Recorder final : public DispatchHook {
 
   /// The value that brought the contents that a storage has now: what owns it, or what was last written into it.
   [[nodiscard]] ValueId newest_in(StorageIndex s) const {
-    return state_[s].views.empty() ? state_[s].root : maker_of(state_[s].views.front().second);
+    return state_[s].views.empty() ? state_[s].root : maker_of(state_[s].views.front());
   }
   /// What a view looks at.
-  [[nodiscard]] ValueId maker_of(ValueId v) const {
-    while (recording_.values[v.index].alias_of.valid()) v = recording_.values[v.index].alias_of;
-    return v;
-  }
+  [[nodiscard]] ValueId maker_of(ValueId v) const { return origin_of_value_[v.index].maker; }
 
   /// Numbers that LibTorch wraps get a value each, so that a number that changes from step to step leaves the others their ids.
   void give_each_number_a_value() { share_numbers_ = false; }
@@ -182,7 +188,7 @@ class Recorder final : public DispatchHook {
       if (storage_of(v) != no_storage) taken[storage_of(v)] = true;
     for (StorageIndex s = 0; s < table_.size(); ++s)
       if (!taken[s] && !state_[s].persistent && table_.alive(s) && !state_[s].views.empty())
-        recording_.kept.push_back(state_[s].views.front().second);
+        recording_.kept.push_back(state_[s].views.front());
     recording_.outputs = std::move(outputs);
     return std::move(recording_);
   }
@@ -193,17 +199,25 @@ class Recorder final : public DispatchHook {
     bool persistent = false;
     bool made_without_tensors = false;  ///< its contents do not depend on data: a factory's result
     bool exposed = false;               ///< the host has had a pointer to it
-    std::vector<std::byte> seen{};      ///< of an exposed one: its contents when an op last saw it
+    std::vector<std::byte> seen{};      ///< of an exposed one: its contents when an op last saw it; empty where none has
     Bytes bytes{};
     ValueId root{};
-    std::vector<std::pair<Geometry, ValueId>> views{};  ///< the values of its current version
+    c10::SmallVector<ValueId, 2> views{};  ///< the values of its current version
+  };
+
+  /// Where a value comes from, noted when it comes: along a chain of writes in place the way back is as long as the chain.
+  struct ValueOrigin {
+    ValueId maker{};  ///< what it is a view of; itself where it is none
+    ValueId root{};   ///< what brought its storage
   };
 
   struct PendingWrite {
     ArgumentSlot slot;
     StorageIndex storage;
     Bytes bytes_before;
+    at::Tensor tensor;  ///< for as long as the op runs: an op may change how it lies in its storage, too (transpose_, resize_)
   };
+  using PendingWrites = c10::SmallVector<PendingWrite, 2>;
 
   void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack& stack) override {
     const std::lock_guard lock(guard_);
@@ -251,7 +265,7 @@ class Recorder final : public DispatchHook {
     call.repeatable = call.facts->repeatable;
     call.grad_mode = at::GradMode::is_enabled();
     place(call);
-    if (hooks_ != nullptr) hooks_->before(op, torch::jit::last(stack, op.schema().arguments().size()));
+    if (hooks_ != nullptr) hooks_->before(op, torch::jit::last(stack, call.facts->writes.size()));
     read_arguments(call, stack);
     if (call.facts->random && !(GeneratorState::now() == generator_after_))
       refuse("the generator was set in the middle of the step, before " + call.facts->name + " (node " +
@@ -259,7 +273,7 @@ class Recorder final : public DispatchHook {
     if (call.facts->hands_lengths_to_host)
       refuse(call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
              ") goes with lengths that LibTorch reads behind the dispatcher");
-    const std::vector<PendingWrite> writes = writes_of(call);
+    PendingWrites writes = writes_of(call, stack);
     written_.clear();
     for (const PendingWrite& write : writes) written_.push_back(write.storage);
     if (hooks_ != nullptr) hooks_->ready(call, written_);
@@ -283,23 +297,25 @@ class Recorder final : public DispatchHook {
     const NodeId node{recording_.calls.size()};
     Bytes made{};
     for (const PendingWrite& write : writes) made += note_write(call, node, write);
+    writes.clear();
     made += note_results(call, node, stack);
     const Bytes workspace = cpu_memory().window_peak() - before - made;
     call.workspace = workspace > Bytes{0} ? workspace : Bytes{0};
     if (call.facts->random) call.updates.push_back(generator());
     if (call.facts->random) generator_after_ = GeneratorState::now();
     watch_again(call);
+    const std::size_t returns = call.facts->returns;
     recording_.calls.push_back(std::move(call));
-    if (hooks_ != nullptr) hooks_->after(op, torch::jit::last(stack, op.schema().returns().size()), node);
+    if (hooks_ != nullptr) hooks_->after(op, torch::jit::last(stack, returns), node);
   }
 
   // Where in the step the call stands: phase, the forward call of a backward one, the user's scope.
   void place(Call& call) {
     const auto backward = torch::autograd::get_current_node();
-    call.phase = current_phase();
+    call.phase = backward ? Phase::backward : phase_;
     if (backward) {
-      const auto it = forward_of_.find(backward->sequence_nr());
-      if (it != forward_of_.end()) call.forward = it->second;
+      const std::uint32_t forward = forward_of_.find(backward->sequence_nr());
+      if (forward != FlatIndex::none) call.forward = NodeId{forward};
       if (call.forward.valid()) call.path = recording_.calls[call.forward.index].path;
     } else {
       call.path = current_scope();
@@ -308,12 +324,12 @@ class Recorder final : public DispatchHook {
   }
 
   void read_arguments(Call& call, const torch::jit::Stack& stack) {
-    const std::size_t count = call.op->schema().arguments().size();
+    const std::size_t count = call.facts->writes.size();
     const auto arguments = torch::jit::last(stack, count);
     call.args.reserve(count);
     for (std::size_t i = 0; i < count; ++i) read_argument(call, static_cast<std::uint32_t>(i), arguments[i]);
     if (call.path.empty() || call.phase == Phase::forward) name_after_operands(call);
-    if (call.phase == Phase::forward && sequence_ > 0) forward_of_.emplace(sequence_ - 1, NodeId{recording_.calls.size()});
+    if (call.phase == Phase::forward && sequence_ > 0) forward_of_.insert(sequence_ - 1, static_cast<std::uint32_t>(recording_.calls.size()));
   }
 
   void read_argument(Call& call, std::uint32_t arg, const c10::IValue& argument) {
@@ -325,7 +341,6 @@ class Recorder final : public DispatchHook {
     }
     if (argument.isTensorList() || (argument.isList() && holds_tensors(argument))) {
       std::int32_t element = 0;
-      std::vector<c10::IValue> blanks;
       for (const c10::IValue& item : argument.toListRef()) {
         if (item.isTensor() && item.toTensor().defined()) add_read(call, arg, element, item.toTensor());
         ++element;
@@ -391,14 +406,7 @@ class Recorder final : public DispatchHook {
 
   static std::string join(const std::string& outer, const std::string& inner) { return outer.empty() ? inner : outer + "/" + inner; }
 
-  ValueId root_of(ValueId v) const {
-    while (true) {
-      const RecordedValue& value = recording_.values[v.index];
-      if (value.alias_of.valid()) v = value.alias_of;
-      else if (value.overwrites.valid()) v = value.overwrites;
-      else return v;
-    }
-  }
+  [[nodiscard]] ValueId root_of(ValueId v) const { return origin_of_value_[v.index].root; }
 
   // ── what an op reads ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -411,14 +419,19 @@ class Recorder final : public DispatchHook {
     const StorageIndex s = table_.find(tensor.storage().unsafeGetStorageImpl());
     if (s == no_storage) return adopt(tensor, reader);
     if (state_[s].exposed) settle_host_writes(s);
-    Geometry geometry = geometry_of(tensor);
-    for (const auto& [known, value] : state_[s].views)
-      if (known == geometry) return value;
+    if (const ValueId known = view_of(s, tensor); known.valid()) return known;
     // Views of what is from before the step are made by ops, or told of by know(). This one was made outside.
     if (state_[s].persistent)
       refuse(reader + " (node " + std::to_string(recording_.calls.size()) + ") reads a tensor of the user's that shares memory with '" +
              recording_.values[state_[s].root.index].name + "', but is not it");
-    return add_alias(s, std::move(geometry));
+    return add_alias(s, geometry_of(tensor));
+  }
+
+  // The value of the storage's current version that lies as the tensor does; none where there is none.
+  [[nodiscard]] ValueId view_of(StorageIndex s, const at::Tensor& tensor) const {
+    for (ValueId v : state_[s].views)
+      if (lies_as(tensor, recording_.values[v.index].geometry)) return v;
+    return {};
   }
 
   // A storage that no op of this step has made.
@@ -476,10 +489,9 @@ class Recorder final : public DispatchHook {
     const StorageIndex s = track(storage);
     state_[s].persistent = true;
     state_[s].bytes = value.bytes;
-    Geometry geometry = value.geometry;
     const ValueId v = add_value(std::move(value), s);
     state_[s].root = v;
-    state_[s].views.emplace_back(std::move(geometry), v);
+    state_[s].views.push_back(v);
     table_.watch(s, &on_host_access);
     return v;
   }
@@ -489,31 +501,35 @@ class Recorder final : public DispatchHook {
     const NodeId node{recording_.calls.size()};
     Call call;
     call.kind = CallKind::alias;
-    const ValueId source = state_[s].views.front().second;
+    const ValueId source = state_[s].views.front();
     call.reads.push_back({0, -1, source});
     const RecordedValue& from = recording_.values[source.index];
     call.path = from.producer.valid() ? recording_.calls[from.producer.index].path : from.name;
     call.phase = current_phase();
     RecordedValue value;
-    value.geometry = geometry;
+    value.geometry = std::move(geometry);
     value.alias_of = source;
     value.producer = node;
-    value.role = role_now();
+    value.role = role_in(call.phase);
     const ValueId v = add_value(std::move(value), s);
     call.results.push_back({ResultSlot::From::returned, 0, -1, v});
     recording_.calls.push_back(std::move(call));
-    state_[s].views.emplace_back(std::move(geometry), v);
+    state_[s].views.push_back(v);
     return v;
   }
 
   // ── what an op writes and makes ───────────────────────────────────────────────────────────────────────────────────────
 
-  std::vector<PendingWrite> writes_of(const Call& call) const {
-    std::vector<PendingWrite> writes;
+  PendingWrites writes_of(const Call& call, const torch::jit::Stack& stack) const {
+    const auto arguments = torch::jit::last(stack, call.facts->writes.size());
+    PendingWrites writes;
     for (const ArgumentSlot& slot : call.reads) {
       if (!slot.value.valid() || (!call.facts->writes[slot.arg] && !is_moved_statistic(call, slot))) continue;
       const StorageIndex s = storage_of(slot.value);
-      if (s != no_storage) writes.push_back({slot, s, state_[s].bytes});
+      if (s == no_storage) continue;
+      const c10::IValue& argument = arguments[slot.arg];
+      writes.push_back({slot, s, state_[s].bytes,
+                        slot.element < 0 ? argument.toTensor() : argument.toListRef()[static_cast<std::size_t>(slot.element)].toTensor()});
     }
     return writes;
   }
@@ -530,16 +546,15 @@ class Recorder final : public DispatchHook {
     const Bytes now = storage ? bytes_of(*storage) : write.bytes_before;
     const bool resized = now != write.bytes_before;
     RecordedValue value;
-    value.geometry = recording_.values[write.slot.value.index].geometry;
+    value.geometry = geometry_of(write.tensor);
     value.producer = node;
-    value.role = role_now();
+    value.role = role_in(call.phase);
     if (resized) value.bytes = now;
     else value.overwrites = write.slot.value;
-    Geometry geometry = value.geometry;
     const ValueId v = add_value(std::move(value), write.storage);
     call.results.push_back({ResultSlot::From::argument, write.slot.arg, write.slot.element, v});
     if (!made_by(node, state)) state.views.clear();
-    state.views.emplace_back(std::move(geometry), v);
+    state.views.push_back(v);
     state.bytes = now;
     state.made_without_tensors = state.made_without_tensors && reads_one_storage(call);
     if (state.exposed && storage) remember(state, *storage);
@@ -547,7 +562,7 @@ class Recorder final : public DispatchHook {
   }
 
   bool made_by(NodeId node, const StorageState& state) const {
-    return !state.views.empty() && recording_.values[state.views.front().second.index].producer == node;
+    return !state.views.empty() && recording_.values[state.views.front().index].producer == node;
   }
 
   // fill_(t, 3) leaves t independent of data, copy_(t, x) does not.
@@ -558,10 +573,10 @@ class Recorder final : public DispatchHook {
   }
 
   Bytes note_results(Call& call, NodeId node, const torch::jit::Stack& stack) {
-    const auto& returns = call.op->schema().returns();
-    const auto results = torch::jit::last(stack, returns.size());
+    const std::size_t returns = call.facts->returns;
+    const auto results = torch::jit::last(stack, returns);
     Bytes made{};
-    for (std::size_t i = 0; i < returns.size(); ++i) {
+    for (std::size_t i = 0; i < returns; ++i) {
       const c10::IValue& result = results[i];
       if (result.isTensor()) {
         made += note_result(call, node, static_cast<std::uint32_t>(i), -1, result.toTensor());
@@ -584,24 +599,23 @@ class Recorder final : public DispatchHook {
                             c10::str(tensor.layout()) + ")");
       return {};
     }
-    Geometry geometry = geometry_of(tensor);
     const StorageIndex known = table_.find(tensor.storage().unsafeGetStorageImpl());
     if (known != no_storage) {
-      note_view(call, node, index, element, known, std::move(geometry));
+      note_view(call, node, index, element, known, geometry_of(tensor));
       return {};
     }
     const StorageIndex s = track(tensor.storage());
     RecordedValue value;
-    value.geometry = geometry;
+    value.geometry = geometry_of(tensor);
     value.producer = node;
-    value.role = role_now();
+    value.role = role_in(call.phase);
     value.bytes = bytes_of(tensor.storage());
     const Bytes bytes = value.bytes;
     state_[s].bytes = bytes;
     state_[s].made_without_tensors = call.reads.empty() && !call.facts->random;
     const ValueId v = add_value(std::move(value), s);
     state_[s].root = v;
-    state_[s].views.emplace_back(std::move(geometry), v);
+    state_[s].views.push_back(v);
     call.results.push_back({ResultSlot::From::returned, index, element, v});
     return bytes;
   }
@@ -609,20 +623,20 @@ class Recorder final : public DispatchHook {
   // A result over a storage that was there before: what the op wrote, or a view.
   void note_view(Call& call, NodeId node, std::uint32_t index, std::int32_t element, StorageIndex s, Geometry geometry) {
     StorageState& state = state_[s];
-    for (const auto& [known, value] : state.views) {
-      if (!(known == geometry)) continue;
+    for (ValueId known : state.views) {
+      if (!(recording_.values[known.index].geometry == geometry)) continue;
       const bool written = std::ranges::any_of(call.updates, [&](ValueId v) { return v == state.root; });
-      if (written || recording_.values[value.index].producer == node) return;
+      if (written || recording_.values[known.index].producer == node) return;
     }
     RecordedValue value;
-    value.geometry = geometry;
-    value.alias_of = state.views.front().second;
+    value.geometry = std::move(geometry);
+    value.alias_of = state.views.front();
     for (const ArgumentSlot& slot : call.reads)
       if (slot.value.valid() && storage_of(slot.value) == s && !made_by(node, state)) value.alias_of = slot.value;
     value.producer = node;
-    value.role = role_now();
+    value.role = role_in(call.phase);
     const ValueId v = add_value(std::move(value), s);
-    state.views.emplace_back(std::move(geometry), v);
+    state.views.push_back(v);
     call.results.push_back({ResultSlot::From::returned, index, element, v});
   }
 
@@ -635,11 +649,10 @@ class Recorder final : public DispatchHook {
     if (hooks_ != nullptr && hooks_->host_access(s)) return;
     StorageState& state = state_[s];
     if (!state.persistent && state.made_without_tensors) {
-      state.exposed = true;
-      remember(state, *storage);
+      state.exposed = true;  // what lies there now is not `seen`: fresh memory may by chance hold what the host is about to write
       return;
     }
-    const ValueId v = state.views.empty() ? state.root : state.views.front().second;
+    const ValueId v = state.views.empty() ? state.root : state.views.front();
     const RecordedValue& value = recording_.values[v.index];
     refuse("the host took a pointer to " +
            (value.producer.valid()
@@ -657,26 +670,25 @@ class Recorder final : public DispatchHook {
   void settle_host_writes(StorageIndex s) {
     StorageState& state = state_[s];
     const auto storage = table_.lock(s);
-    if (!storage || std::memcmp(state.seen.data(), storage->data(), state.seen.size()) == 0) return;
+    if (!storage || storage->nbytes() == 0) return;
+    if (!state.seen.empty() && std::memcmp(state.seen.data(), storage->data(), state.seen.size()) == 0) return;
     remember(state, *storage);
     const NodeId node{recording_.calls.size()};
     Call call;
     call.kind = CallKind::constant;
     call.phase = current_phase();
     call.constant = state.seen;
-    const ValueId before = state.views.front().second;
+    const ValueId before = state.views.front();
     call.reads.push_back({0, -1, before});
     RecordedValue value;
     value.geometry = recording_.values[before.index].geometry;
     value.overwrites = before;
     value.producer = node;
     value.role = Role::constant;
-    Geometry geometry = value.geometry;
     const ValueId v = add_value(std::move(value), s);
     call.results.push_back({ResultSlot::From::argument, 0, -1, v});
     recording_.calls.push_back(std::move(call));
-    state.views.clear();
-    state.views.emplace_back(std::move(geometry), v);
+    state.views.assign(1, v);
   }
 
   void watch_again(const Call& call) {
@@ -700,10 +712,13 @@ class Recorder final : public DispatchHook {
     return s;
   }
 
-  ValueId add_value(RecordedValue value, StorageIndex s = no_storage) {
+  ValueId add_value(RecordedValue&& value, StorageIndex s = no_storage) {
     const ValueId v{recording_.values.size()};
-    recording_.values.push_back(std::move(value));
+    const ValueId maker = value.alias_of.valid() ? maker_of(value.alias_of) : v;
+    const ValueId before = value.alias_of.valid() ? value.alias_of : value.overwrites;
+    origin_of_value_.push_back({maker, before.valid() ? root_of(before) : v});
     storage_of_value_.push_back(s);
+    recording_.values.push_back(std::move(value));
     return v;
   }
 
@@ -725,8 +740,8 @@ class Recorder final : public DispatchHook {
 
   [[nodiscard]] Phase current_phase() const { return torch::autograd::get_current_node() ? Phase::backward : phase_; }
 
-  [[nodiscard]] Role role_now() const {
-    switch (current_phase()) {
+  [[nodiscard]] static Role role_in(Phase phase) {
+    switch (phase) {
       case Phase::forward: return Role::activation;
       case Phase::backward: return Role::gradient;
       case Phase::optimizer: return Role::other;
@@ -750,9 +765,10 @@ class Recorder final : public DispatchHook {
   Bytes base_;
   Recording recording_;
   StorageTable table_;
-  std::vector<StorageState> state_;                       // by StorageIndex
-  std::vector<StorageIndex> storage_of_value_;            // by ValueId
-  std::unordered_map<std::uint64_t, NodeId> forward_of_;  // autograd's sequence number -> the call that it was given to
+  std::vector<StorageState> state_;             // by StorageIndex
+  std::vector<StorageIndex> storage_of_value_;  // by ValueId
+  std::vector<ValueOrigin> origin_of_value_;    // by ValueId
+  FlatIndex forward_of_;                        // autograd's sequence number -> the call that it was given to
   std::vector<ValueId> scalars_;
   ValueId generator_{};
   GeneratorState generator_after_ = GeneratorState::now();  // where the last random op left it

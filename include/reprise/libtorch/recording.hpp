@@ -23,6 +23,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/Storage.h>
+#include <c10/util/SmallVector.h>
 
 #include <reprise/graph/step_graph.hpp>
 #include <reprise/libtorch/geometry.hpp>
@@ -86,14 +87,16 @@ enum class CallKind : std::uint8_t {
   release,   ///< the user's code lets go of what it reads: until here that was held
 };
 
+/// The lists that every call has lie inside of it up to the usual length: an allocation for each would cost more than all else that is
+/// noted of an op.
 struct Call {
   CallKind kind = CallKind::op;
   std::optional<c10::OperatorHandle> op{};
   const OpFacts* facts = nullptr;
   c10::DispatchKeySet keys{};
-  std::vector<c10::IValue> args{};  ///< tensors left out: they are in `reads`
-  std::vector<ArgumentSlot> reads{};
-  std::vector<ResultSlot> results{};
+  c10::SmallVector<c10::IValue, 4> args{};  ///< tensors left out: they are in `reads`
+  c10::SmallVector<ArgumentSlot, 4> reads{};
+  c10::SmallVector<ResultSlot, 2> results{};
   std::vector<ValueId> updates{};      ///< persistent values that it writes
   std::vector<HostResult> returned{};  ///< what it returned beside tensors, where that depends on data
   std::vector<std::byte> constant{};   ///< of CallKind::constant

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <ATen/ops/empty.h>
+#include <c10/util/SmallVector.h>
 
 #include <reprise/libtorch/call_again.hpp>
 #include <reprise/libtorch/content_checks.hpp>
@@ -62,8 +63,12 @@ class Remaker : public StorageOwner {
     bool factory = false;               ///< and it was made from nothing
     bool spoiled = false;               ///< an op threw while it wrote: the contents are not those of any value
     std::uint32_t running = 0;          ///< so many runs need it just now
+    std::uint64_t used = 0;             ///< online: the op that used it last
+    Microseconds cost{};                ///< online: to have it back, when that was last looked at
     std::uint32_t instance = no_index;  ///< planned: the plan's storage instance that lies in it
   };
+
+  using Readers = c10::SmallVector<NodeId, 2>;
 
   Remaker(RecorderHooks* hooks, SpillFile& file) : recorder_(hooks), storages_(recorder_, *this, file) {}
 
@@ -93,7 +98,8 @@ class Remaker : public StorageOwner {
 
   void catch_up() {
     storages_.catch_up();
-    marks_.resize(storages_.size());
+    if (marks_.size() < storages_.size()) marks_.resize(storages_.size());
+    if (makeable_.size() == recording().values.size()) return;
     makeable_.resize(recording().values.size(), false);
     pure_.resize(recording().values.size(), false);
     readers_.resize(recording().values.size());
@@ -256,21 +262,13 @@ class Remaker : public StorageOwner {
   /// Tells of everything that has been made from contents that end here and never come again: how long that lives is part of the stream.
   /// Depends on the stream alone, not on what is in memory, so that a step that follows its plan makes the stream that was planned.
   void tell_of_dependants(ValueId source) {
-    std::vector<ValueId> stack{source};
-    while (!stack.empty()) {
-      const ValueId from = stack.back();
-      stack.pop_back();
-      if (from.index >= readers_.size()) continue;
-      for (NodeId node : readers_[from.index]) {
-        for (const ResultSlot& slot : recording().calls[node.index].results) {
-          if (!pure(slot.value)) continue;
-          pure_[slot.value.index] = false;
-          stack.push_back(slot.value);
-          const StorageIndex t = recorder_.storage_of(slot.value);
-          if (recorder_.storages().alive(t) && recorder_.newest_in(t) == slot.value) marks_[t].told = true;
-        }
-      }
-    }
+    for_each_made_from(source, [&](ValueId v) {
+      if (!pure(v)) return false;
+      pure_[v.index] = false;
+      const StorageIndex t = recorder_.storage_of(v);
+      if (recorder_.storages().alive(t) && recorder_.newest_in(t) == v) marks_[t].told = true;
+      return true;
+    });
   }
 
   /// The contents of this storage are no longer those of any value; what they were can only be made again.
@@ -279,26 +277,13 @@ class Remaker : public StorageOwner {
     marks_[s].pinned = true;
   }
 
-  /// What it takes to have the storage back: to make it again, with what of its neighbours is gone; or to write it out and read it in.
-  [[nodiscard]] Microseconds cost_of(StorageIndex s) const {
+  /// What it takes to have the storage back: to run again all that lies between it and what is there, and what was dropped and waits for
+  /// it; or to write it out and read it in. Either has its price for the smallest tensor too, or a thousand of them would go to make room
+  /// for one.
+  [[nodiscard]] Microseconds cost_of(StorageIndex s) {
     const ValueId newest = recorder_.newest_in(s);
-    if (!makeable(newest)) return {2 * static_cast<double>(storages_.bytes(s).count) / bytes_per_us};
-    double cost = 0;
-    for (ValueId v = newest; v.valid(); v = recording().values[v.index].overwrites) {
-      v = recorder_.maker_of(v);
-      const NodeId node = recording().values[v.index].producer;
-      if (!node.valid()) break;
-      const Call& call = recording().calls[node.index];
-      cost += call.time.count;
-      for (const ArgumentSlot& read : call.reads)
-        if (read.value.valid()) cost += gone_cost(recorder_.maker_of(read.value));
-      std::size_t looked = 0;
-      for (NodeId reader : readers_[v.index]) {
-        if (++looked > most_neighbours) break;  // a value that everything reads: its price need not be exact
-        for (const ResultSlot& result : recording().calls[reader.index].results) cost += gone_cost(result.value);
-      }
-    }
-    return {cost};
+    if (!makeable(newest)) return {2 * (us_a_transfer + static_cast<double>(storages_.bytes(s).count) / bytes_per_us)};
+    return {us_a_return + again_cost(newest) + waiting_cost(newest)};
   }
 
   Recorder recorder_;
@@ -306,7 +291,7 @@ class Remaker : public StorageOwner {
   std::vector<Mark> marks_;                   // by StorageIndex
   std::vector<char> makeable_;                // by value: of those that brought contents
   std::vector<char> pure_;                    // likewise: every call that it takes may run again, and no source has changed or died
-  std::vector<std::vector<NodeId>> readers_;  // by value, likewise
+  std::vector<Readers> readers_;              // by value, likewise
   GuideCounters counters_;
   const std::string* op_ = nullptr;  // the user's op that is about to run
   std::vector<StorageIndex> watch_again_;
@@ -324,28 +309,36 @@ class Remaker : public StorageOwner {
   using ReadCounts = std::unordered_map<std::uint32_t, int>;             // by value: reads to come
 
   static constexpr double bytes_per_us = 1000;  // a guess at a disk: 1 GB/s
+  static constexpr double us_a_transfer = 100;  // and a guess at what the file system takes for itself
+  static constexpr double us_a_return = 20;     // what it takes us to run anything again
+  static constexpr std::size_t most_again = 64;
   static constexpr std::size_t most_neighbours = 8;
   static constexpr int most_nested = 200;
 
-  [[nodiscard]] Dependants dependants_of(ValueId source) const {
-    Dependants found;
+  // What calls have made from a value, and from what they made, as far as `visit` says to go on from it.
+  template <class Visit>
+  void for_each_made_from(ValueId source, const Visit& visit) const {
     std::vector<ValueId> stack{source};
-    std::unordered_set<std::uint32_t> seen;
     while (!stack.empty()) {
       const ValueId from = stack.back();
       stack.pop_back();
       if (from.index >= readers_.size()) continue;
-      for (NodeId node : readers_[from.index]) {
-        for (const ResultSlot& slot : recording().calls[node.index].results) {
-          const ValueId v = slot.value;
-          if (!makeable(v) || !seen.insert(v.index).second) continue;
-          const StorageIndex s = recorder_.storage_of(v);
-          const bool dropped = storages_.where(s) == Where::dropped && recorder_.newest_in(s) == v;
-          (dropped ? found.dropped : found.others).push_back(v);
-          if (!dropped && !is_there(v)) stack.push_back(v);
-        }
-      }
+      for (NodeId node : readers_[from.index])
+        for (const ResultSlot& slot : recording().calls[node.index].results)
+          if (visit(slot.value)) stack.push_back(slot.value);
     }
+  }
+
+  [[nodiscard]] Dependants dependants_of(ValueId source) const {
+    Dependants found;
+    std::unordered_set<std::uint32_t> seen;
+    for_each_made_from(source, [&](ValueId v) {
+      if (!makeable(v) || !seen.insert(v.index).second) return false;
+      const StorageIndex s = recorder_.storage_of(v);
+      const bool dropped = storages_.where(s) == Where::dropped && recorder_.newest_in(s) == v;
+      (dropped ? found.dropped : found.others).push_back(v);
+      return !dropped && !is_there(v);
+    });
     return found;
   }
 
@@ -388,12 +381,41 @@ class Remaker : public StorageOwner {
     if (!call.facts->builtin && !call.facts->repeatable) marks_[s].pinned = true;
   }
 
-  [[nodiscard]] double gone_cost(ValueId maker) const {
-    const StorageIndex s = recorder_.storage_of(maker);
-    if (s == no_storage || s >= storages_.size()) return 0;
-    const bool gone = storages_.where(s) == Where::dropped || storages_.where(s) == Where::gone;
-    const NodeId node = recording().values[maker.index].producer;
-    return gone && node.valid() ? recording().calls[node.index].time.count : 0;
+  // The calls that would have to run for the value, each once. Of one that takes very many it is known soon enough that it is dear.
+  [[nodiscard]] double again_cost(ValueId value) {
+    counted_.resize(recording().calls.size(), 0);
+    ++count_;
+    c10::SmallVector<ValueId, 16> wanted{value};
+    double cost = 0;
+    for (std::size_t calls = 0; !wanted.empty() && calls < most_again;) {
+      const NodeId node = recording().values[wanted.pop_back_val().index].producer;
+      if (!node.valid() || std::exchange(counted_[node.index], count_) == count_) continue;
+      ++calls;
+      const Call& call = recording().calls[node.index];
+      cost += call.time.count;
+      for (const ArgumentSlot& read : call.reads) {
+        if (!read.value.valid() || is_moved_statistic(call, read)) continue;
+        const ValueId from = recorder_.maker_of(read.value);
+        if (recorder_.storage_of(from) < marks_.size() && !is_there(from)) wanted.push_back(from);
+      }
+    }
+    return cost;
+  }
+
+  // What is dropped and made from the value directly. What has died beside it is not wanted back.
+  [[nodiscard]] double waiting_cost(ValueId value) const {
+    double cost = 0;
+    std::size_t looked = 0;
+    for (NodeId reader : readers_[value.index]) {
+      if (++looked > most_neighbours) break;  // a value that everything reads: its price need not be exact
+      const Call& call = recording().calls[reader.index];
+      const bool waits = std::ranges::any_of(call.results, [&](const ResultSlot& result) {
+        const StorageIndex s = recorder_.storage_of(result.value);
+        return s < storages_.size() && storages_.where(s) == Where::dropped;
+      });
+      if (waits) cost += call.time.count;
+    }
+    return cost;
   }
 
   [[nodiscard]] bool is_there(ValueId maker) const {
@@ -501,6 +523,8 @@ class Remaker : public StorageOwner {
   std::unordered_map<std::size_t, GeneratorState> generator_before_;  // by call
   std::unordered_map<std::uint32_t, NodeId> updated_at_;              // value from before the step -> the last call that wrote it
   std::optional<ContentChecks> checks_;
+  std::vector<std::uint32_t> counted_;  // by call: the count of costs that it was last a part of
+  std::uint32_t count_ = 0;
   int nested_ = 0;
 };
 

@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include <c10/core/StorageImpl.h>
 
 #include <reprise/error.hpp>
+#include <reprise/guide/flat_index.hpp>
 #include <reprise/libtorch/counting_allocator.hpp>
 
 namespace reprise {
@@ -40,18 +40,18 @@ class StorageTable {
 
   /// Index of the tensor's storage, or no_storage.
   [[nodiscard]] StorageIndex find(const c10::StorageImpl* storage) const {
-    const auto it = index_.find(storage);
-    return it == index_.end() ? no_storage : it->second;
+    return index_.find(key_of(storage));
   }
 
   StorageIndex add(const c10::Storage& storage) {
     const auto index = static_cast<StorageIndex>(entries_.size());
-    index_.emplace(storage.unsafeGetStorageImpl(), index);
+    index_.insert(key_of(storage.unsafeGetStorageImpl()), index);
     entries_.push_back({storage.getWeakStorageImpl(), storage.unsafeGetStorageImpl(), false, false});
     return index;
   }
 
   [[nodiscard]] std::size_t size() const { return entries_.size(); }
+  void reserve(std::size_t storages) { entries_.reserve(storages); }
 
   /// A strong pointer while it is in scope; null where the storage has died.
   [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> lock(StorageIndex s) const { return entries_[s].weak.lock(); }
@@ -93,6 +93,9 @@ class StorageTable {
     bool emptied;
   };
 
+  static_assert(FlatIndex::none == no_storage);
+  static std::uint64_t key_of(const c10::StorageImpl* storage) { return reinterpret_cast<std::uintptr_t>(storage); }
+
   // Templates, because a LibTorch without the hook has no such members to name.
   template <class Impl>
   static void set_hook(Entry& entry, Impl* storage, HostAccess on_access) {
@@ -111,7 +114,7 @@ class StorageTable {
   }
 
   std::vector<Entry> entries_;
-  std::unordered_map<const c10::StorageImpl*, StorageIndex> index_;
+  FlatIndex index_;
 };
 
 }  // namespace reprise

@@ -1,0 +1,61 @@
+#pragma once
+// Which number a key was given, in one array without a node of memory for each: what the recorder asks for every operand of every op.
+//
+//   FlatIndex index;
+//   index.insert(key, 7);        // where the key is new
+//   index.find(key);             // 7; FlatIndex::none for one that was never inserted
+//
+// Open addressing, at most half full. Nothing is ever taken out again: keys live as long as the step.
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace reprise {
+
+class FlatIndex {
+ public:
+  static constexpr std::uint32_t none = ~std::uint32_t{0};
+
+  [[nodiscard]] std::uint32_t find(std::uint64_t key) const {
+    if (slots_.empty()) return none;
+    return slots_[place_of(slots_, key)].number;
+  }
+
+  /// Leaves a key that is there already what it was. `number` is not `none`.
+  void insert(std::uint64_t key, std::uint32_t number) {
+    if (2 * (count_ + 1) > slots_.size()) grow();
+    Slot& slot = slots_[place_of(slots_, key)];
+    if (slot.number != none) return;
+    slot = {key, number};
+    ++count_;
+  }
+
+ private:
+  struct Slot {
+    std::uint64_t key = 0;
+    std::uint32_t number = none;  // none: free
+  };
+
+  // The slot that holds the key, or the free one where it belongs. Keys are addresses and counters: multiplied, so that the upper
+  // bits depend on all of them.
+  static std::size_t place_of(const std::vector<Slot>& slots, std::uint64_t key) {
+    const std::size_t mask = slots.size() - 1;
+    std::size_t at = static_cast<std::size_t>((key * 0x9E3779B97F4A7C15ull) >> 32) & mask;
+    while (slots[at].number != none && slots[at].key != key) at = (at + 1) & mask;
+    return at;
+  }
+
+  void grow() {
+    std::vector<Slot> larger(slots_.empty() ? 64 : 2 * slots_.size());
+    for (const Slot& slot : slots_)
+      if (slot.number != none) larger[place_of(larger, slot.key)] = slot;
+    slots_ = std::move(larger);
+  }
+
+  std::vector<Slot> slots_;  // a power of two
+  std::size_t count_ = 0;
+};
+
+}  // namespace reprise
