@@ -71,7 +71,9 @@ inline std::ostream& operator<<(std::ostream& out, Microseconds time) { return o
 
 /// So many percent, rounded up. The product comes before the quotient: 80 % of 1000 is 800, not the 801 that 0.8 × 1000 may round up to.
 [[nodiscard]] inline Bytes share_of(double percent, Bytes whole) {
-  return {static_cast<std::int64_t>(std::ceil(static_cast<long double>(percent) * static_cast<long double>(whole.count) / 100))};
+  constexpr auto most = static_cast<long double>(std::int64_t{1} << 62);  // more than any machine has, and sums of two still fit
+  return {static_cast<std::int64_t>(
+      std::min(most, std::ceil(static_cast<long double>(percent) * static_cast<long double>(whole.count) / 100)))};
 }
 
 /// A size as people write it: so many bytes, or a share of something known later.

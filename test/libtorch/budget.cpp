@@ -209,8 +209,29 @@ TEST_CASE("the plan follows the base: Adam's state appears after the first step"
   CHECK(step.counters().plans == 2);  // made again for what is left
   CHECK(step.last().replayed);
   CHECK(step.last().recomputed > 0);
-  CHECK(step.last().peak <= budget);
+  CHECK(step.last().reserved_peak <= budget);  // the arena of the first plan is gone before the second step begins
   CHECK(step.last().peak == step.last().predicted_peak);
+}
+
+TEST_CASE("a share of one shape's peak is not the limit of another") {
+  torch::manual_seed(1);
+  torch::nn::Sequential net(torch::nn::Linear(64, 64), torch::nn::Tanh(), torch::nn::Linear(64, 64), torch::nn::Tanh());
+  torch::optim::Adam adam(net->parameters());
+  for (const Budget& budget : {Budget::savable(100), Budget::savable(60)}) {
+    Replaying step{net, [&](const Tensor& x) { return net->forward(x).pow(2).sum(); },
+                   TrainStepOptions{.budget = budget, .planning = quick, .on_fallback = OnFallback::error}};
+    for (int i = 0; i < 6; ++i) {
+      INFO("step " << i);
+      adam.zero_grad();
+      const Tensor x = torch::randn({i % 2 == 0 ? 20 : 256, 64});
+      REQUIRE_NOTHROW(step(x));
+      CHECK((step.last().replayed || step.last().moved == 0_B));
+      if (step.last().replayed) CHECK(step.last().reserved_peak <= step.last().budget);
+      adam.step();
+    }
+    CHECK(step.counters().captures == 2);
+    CHECK(step.counters().replays == 4);
+  }
 }
 
 TEST_CASE("a budget that no schedule meets: moved out with a notice, or an error with the bounds") {
@@ -244,6 +265,7 @@ TEST_CASE("a budget that no schedule meets: moved out with a notice, or an error
   } catch (const Error& e) {
     CHECK(e.code() == Errc::budget_unreachable);
     CHECK(std::string(e.what()).find(std::to_string(floor.count)) != std::string::npos);
+    CHECK(std::string(e.what()).find("The step itself was carried out") != std::string::npos);
   }
 }
 
@@ -312,11 +334,19 @@ TEST_CASE("a plan can be saved, loaded, and is refused for another model") {
   }
   CHECK(step.counters().plans == 0);
   CHECK(step.last().recomputed > 0);
+  auto smaller = task.make_batch(0);  // the plan was for the first capture alone
+  for (Tensor& t : smaller) t = t.narrow(0, 0, 1);
+  CHECK_NOTHROW(step(smaller));
+  CHECK(step.counters().plans == 1);
+  CHECK_THROWS_WITH(step.load_plan(dir / "no.plan.json"), contains("no.plan.json"));
 
   models::Task other = models::make("gpt2", models::Config::tiny);
   Replaying wrong{other.module, other.loss, options()};
   wrong.load_plan(file);
-  CHECK_THROWS_AS(wrong(other.make_batch(0)), Error);
+  CHECK_THROWS_WITH(wrong(other.make_batch(0)), contains("made for another model") && contains("was carried out"));
+  CHECK_NOTHROW(wrong(other.make_batch(0)));
+  CHECK_THROWS_WITH((Replaying{other.module, other.loss, TrainStepOptions{.strategy = "simplex"}}),
+                    contains("simplex") && contains("chain-dp"));
 }
 
 namespace {

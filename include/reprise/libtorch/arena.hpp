@@ -14,12 +14,15 @@
 // Gradients lie in the arena too. One that is still alive when the next step starts is moved to memory of its own first: whoever holds
 // the tensor sees the same numbers. The step's results (the loss) never lie there.
 
+#include <algorithm>
 #include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <new>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -31,7 +34,6 @@
 #endif
 
 #include <c10/core/StorageImpl.h>
-#include <c10/core/impl/alloc_cpu.h>
 
 #include <reprise/libtorch/arena_layout.hpp>
 #include <reprise/libtorch/counting_allocator.hpp>
@@ -42,7 +44,7 @@ namespace reprise {
 class ArenaBlock final : public BlockSource {
  public:
   explicit ArenaBlock(Bytes height)
-      : height_(height), memory_(static_cast<std::byte*>(c10::alloc_cpu(static_cast<std::size_t>(height.count)))) {
+      : height_(height), memory_(static_cast<std::byte*>(::operator new(static_cast<std::size_t>(height.count), alignment()))) {
     use_large_pages();
   }
   ArenaBlock(const ArenaBlock&) = delete;
@@ -64,6 +66,8 @@ class ArenaBlock final : public BlockSource {
     }
     if (states_.size() < layout.blocks.size()) states_ = std::vector<std::atomic<State>>(layout.blocks.size());
     for (auto& state : states_) state.store(State::dead, std::memory_order_relaxed);
+    ground_ = std::max(ground_, layout.ground);
+    give_back_pages({ground_.count, height_.count});
     taken_ = fallbacks_ = 0;
   }
 
@@ -71,24 +75,19 @@ class ArenaBlock final : public BlockSource {
     next_ = layout_->first[i];
     end_ = layout_->first[i + 1];
   }
-  // What was planned and not taken counts as alive: nothing is known of who has its bytes.
   void end_step() {
     if (next_ < end_) ++fallbacks_;
-    for (; next_ < end_; ++next_) states_[next_].store(State::blocked, std::memory_order_relaxed);
+    skip_to(end_);
   }
 
   std::byte* take(std::size_t bytes, std::uint32_t& number) override {
-    if (next_ >= end_) return ++fallbacks_, nullptr;
-    const std::uint32_t b = next_;
-    const PlannedBlock& block = layout_->blocks[b];
-    if (block.bytes != bytes) {
-      end_step();
-      return nullptr;
-    }
+    const std::uint32_t b = find(bytes);
+    if (b == end_) return ++fallbacks_, nullptr;
+    skip_to(b);
     ++next_;
-    if (block.offset == PlannedBlock::outside) return nullptr;
-    for (std::uint32_t p : layout_->before[b]) {
-      if (states_[p].load(std::memory_order_acquire) == State::dead) continue;
+    give_back_before(b);
+    if (layout_->blocks[b].offset == PlannedBlock::outside) return nullptr;
+    if (!is_free(b)) {
       states_[b].store(State::blocked, std::memory_order_relaxed);
       return ++fallbacks_, nullptr;
     }
@@ -96,7 +95,7 @@ class ArenaBlock final : public BlockSource {
     references_.fetch_add(1, std::memory_order_relaxed);
     ++taken_;
     number = b;
-    return memory_ + block.offset;
+    return memory_ + layout_->blocks[b].offset;
   }
 
   void give_back(std::uint32_t number) override {
@@ -110,18 +109,58 @@ class ArenaBlock final : public BlockSource {
  private:
   enum class State : std::uint8_t { dead, alive, blocked };
 
+  // An op that asks for other workspace than planned still asks for its outputs: the next of its blocks with that size.
+  [[nodiscard]] std::uint32_t find(std::size_t bytes) const {
+    for (std::uint32_t b = next_; b < end_; ++b)
+      if (layout_->blocks[b].bytes == bytes) return b;
+    return end_;
+  }
+
+  // Everything that had a part of the block's bytes last is dead.
+  [[nodiscard]] bool is_free(std::uint32_t b) const { return all_dead(layout_->before[b]); }
+
+  [[nodiscard]] bool all_dead(std::span<const std::uint32_t> blocks) const {
+    for (std::uint32_t b : blocks)
+      if (states_[b].load(std::memory_order_acquire) != State::dead) return false;
+    return true;
+  }
+
+  // A block that was planned and not taken: who comes after it asks for its state alone, so it stands for those that were there before.
+  void skip_to(std::uint32_t b) {
+    for (; next_ < b; ++next_) {
+      give_back_before(next_);
+      states_[next_].store(is_free(next_) ? State::dead : State::blocked, std::memory_order_relaxed);
+    }
+  }
+
+  // What is dead for a while makes room for what comes, where all that had a part of it is dead indeed.
+  void give_back_before(std::uint32_t b) {
+    if (layout_->give_backs.size() == 0) return;
+    for (const GiveBack& going : layout_->give_backs[b])
+      if (all_dead(layout_->owners[going.owners])) give_back_pages(going.pages);
+  }
+
+  void give_back_pages([[maybe_unused]] PageRun pages) {
+#ifdef __linux__
+    const std::int64_t page = system_page().count;
+    const std::int64_t low = (pages.begin + page - 1) / page * page, high = pages.end / page * page;
+    if (low < high) ::madvise(memory_ + low, static_cast<std::size_t>(high - low), MADV_DONTNEED);
+#endif
+  }
+
   ~ArenaBlock() override {
     cpu_memory().add_spare(-counted_.count);
-    c10::free_cpu(memory_);
+    ::operator delete(memory_, alignment());
+  }
+  static std::align_val_t alignment() {
+    return std::align_val_t{std::max(static_cast<std::size_t>(system_page().count), std::size_t{c10::gAlignment})};
   }
 
   // Fewer faults when it is touched first, and fewer misses of the address cache from then on.
   void use_large_pages() {
 #ifdef __linux__
-    constexpr std::uintptr_t page = 4096;
-    const auto low = (reinterpret_cast<std::uintptr_t>(memory_) + page - 1) / page * page;
-    const auto high = (reinterpret_cast<std::uintptr_t>(memory_) + static_cast<std::uintptr_t>(height_.count)) / page * page;
-    if (low < high) ::madvise(reinterpret_cast<void*>(low), high - low, MADV_HUGEPAGE);  // a wish: whether it is met does not matter
+    const std::int64_t page = system_page().count;
+    ::madvise(memory_, static_cast<std::size_t>(height_.count / page * page), MADV_HUGEPAGE);  // a wish: whether it is met does not matter
 #endif
   }
 
@@ -130,7 +169,7 @@ class ArenaBlock final : public BlockSource {
   }
 
   Bytes height_;
-  Bytes counted_{};
+  Bytes counted_{}, ground_{};
   std::byte* memory_;
   std::atomic<std::int64_t> references_{1};
   const ArenaLayout* layout_ = nullptr;

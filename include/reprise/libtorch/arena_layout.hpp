@@ -7,6 +7,9 @@
 //   workspace, dead when conv returns               [1, 3) at 0                                  the same address: never at once
 //   output, until backward is done                            [2, 5) at 8256
 //
+// Where packing makes the arena higher than it may be, pages that are dead for a while go back to the system meanwhile
+// (plan/page_give_backs.hpp): what is held is then what is asked for.
+//
 // What the step returns lies outside. Everything that is counted is counted as the allocator does, in bytes as requested: the 64-byte
 // header of each block is Reprise's own, in the arena as elsewhere.
 
@@ -17,11 +20,16 @@
 #include <utility>
 #include <vector>
 
+#ifdef __linux__
+#include <unistd.h>
+#endif
+
 #include <reprise/graph/step_graph.hpp>
 #include <reprise/libtorch/allocation_trace.hpp>
 #include <reprise/libtorch/counting_allocator.hpp>
 #include <reprise/libtorch/recording.hpp>
 #include <reprise/plan/assign_offsets.hpp>
+#include <reprise/plan/page_give_backs.hpp>
 #include <reprise/rewrite/rewriting.hpp>
 
 namespace reprise {
@@ -32,11 +40,31 @@ struct PlannedBlock {
   std::int64_t offset = outside;
 };
 
+/// What the system gives and takes at once; 0 where Reprise does not know how to give pages back.
+[[nodiscard]] inline Bytes system_page() {
+#ifdef __linux__
+  static const Bytes page{::sysconf(_SC_PAGESIZE)};
+  return page;
+#else
+  return {0};
+#endif
+}
+
+/// Pages that go back before a block is taken, where those that had them last are dead.
+struct GiveBack {
+  PageRun pages{};
+  std::uint32_t owners = 0;  ///< which list of ArenaLayout::owners
+};
+
 /// Addresses for the allocations of one program.
 struct ArenaLayout {
   std::vector<PlannedBlock> blocks{};  ///< in the order in which they are taken
   std::vector<std::uint32_t> first{};  ///< by step: where its blocks begin; one more at the end
   FlatLists<std::uint32_t> before{};   ///< by block: those that had a part of its bytes last
+  FlatLists<GiveBack> give_backs{};    ///< by block; empty where nothing has to go back
+  FlatLists<std::uint32_t> owners{};   ///< blocks that had the pages of a give-back last
+  Bytes given_back{};                  ///< in one run of the program: so much is faulted in again
+  Bytes ground{};                      ///< what lies below is held when a run begins, headers included
   Bytes height{};                      ///< of the arena, headers included
   Bytes counted{};                     ///< the same as every other block is counted, without headers: bytes as requested and what packing wastes
   Bytes outside{};                     ///< the most that lives outside of it at once
@@ -65,7 +93,8 @@ class ArenaLayouter {
     for (std::size_t i = 0; i < rewriting_.steps.size(); ++i) add_step(i);
     layout_.first.push_back(static_cast<std::uint32_t>(layout_.blocks.size()));
     pack(enough);
-    find_predecessors();
+    const std::vector<std::vector<PageRun>> runs = give_pages_back(enough);
+    find_predecessors(runs);
     return std::move(layout_);
   }
 
@@ -148,8 +177,8 @@ class ArenaLayouter {
     }
     const auto inside = [](const PlannedBlock& block) { return block.offset != PlannedBlock::outside; };
     const Bytes load = most_alive([&](const PlannedBlock& b) { return inside(b) ? with_header(b.bytes) : 0; });
-    const Bytes requested = most_alive([&](const PlannedBlock& b) { return inside(b) ? static_cast<std::int64_t>(b.bytes) : 0; });
-    headers_ = load - requested;
+    requested_ = most_alive([&](const PlannedBlock& b) { return inside(b) ? static_cast<std::int64_t>(b.bytes) : 0; });
+    headers_ = load - requested_;
     layout_.counted = layout_.height - headers_;
     layout_.outside = most_alive([&](const PlannedBlock& b) { return inside(b) ? 0 : static_cast<std::int64_t>(b.bytes); });
   }
@@ -166,11 +195,39 @@ class ArenaLayouter {
     return {most};
   }
 
-  // Who had each byte last, as stretches of the arena: each block looks at those that it takes over.
-  void find_predecessors() {
-    std::map<std::int64_t, std::pair<std::int64_t, std::uint32_t>> owners;  // start -> end, block
+  // Where the arena is higher than `enough` leaves for it: what goes back when, by block.
+  std::vector<std::vector<PageRun>> give_pages_back(Bytes enough) {
+    layout_.ground = layout_.height;
+    if (enough <= Bytes{0} || system_page() == Bytes{0} || layout_.reserved() <= enough || enough < layout_.outside + requested_) return {};
+    layout_.counted = enough - layout_.outside;
+    layout_.ground = layout_.counted + headers_;
+    std::vector<PlacedBlock> placed;
+    for (std::size_t b = 0; b < lives_.size(); ++b) {
+      const PlannedBlock& block = layout_.blocks[b];
+      const bool inside = block.offset != PlannedBlock::outside;
+      placed.push_back({lives_[b].lower, lives_[b].upper, inside ? block.offset : 0, inside ? with_header(block.bytes) : 0});
+    }
+    std::vector<std::vector<PageRun>> runs = page_give_backs(placed, layout_.ground, system_page());
+    layout_.given_back = bytes_given_back(runs);
+    return runs;
+  }
+
+  using Owners = std::map<std::int64_t, std::pair<std::int64_t, std::uint32_t>>;  // start -> end, block
+
+  // Who had each byte last, as stretches of the arena: each block looks at those that it takes over, each give-back at those it throws out.
+  void find_predecessors(const std::vector<std::vector<PageRun>>& runs) {
+    Owners owners;
     std::vector<std::uint32_t> found;
+    std::vector<GiveBack> going;
     for (std::uint32_t b = 0; b < layout_.blocks.size(); ++b) {
+      if (!runs.empty()) {
+        going.clear();
+        for (const PageRun& pages : runs[b]) {
+          going.push_back({pages, static_cast<std::uint32_t>(layout_.owners.size())});
+          layout_.owners.push_back(owners_of(owners, pages));
+        }
+        layout_.give_backs.push_back(going);
+      }
       found.clear();
       const PlannedBlock& block = layout_.blocks[b];
       if (block.offset != PlannedBlock::outside) take_over(owners, block, b, found);
@@ -178,8 +235,16 @@ class ArenaLayouter {
     }
   }
 
-  static void take_over(std::map<std::int64_t, std::pair<std::int64_t, std::uint32_t>>& owners, const PlannedBlock& block, std::uint32_t b,
-                        std::vector<std::uint32_t>& found) {
+  [[nodiscard]] static std::vector<std::uint32_t> owners_of(const Owners& owners, const PageRun& pages) {
+    std::vector<std::uint32_t> found;
+    auto it = owners.upper_bound(pages.begin);
+    if (it != owners.begin()) --it;
+    for (; it != owners.end() && it->first < pages.end; ++it)
+      if (it->second.first > pages.begin) found.push_back(it->second.second);
+    return found;
+  }
+
+  static void take_over(Owners& owners, const PlannedBlock& block, std::uint32_t b, std::vector<std::uint32_t>& found) {
     const std::int64_t low = block.offset, high = low + with_header(block.bytes);
     auto it = owners.upper_bound(low);
     if (it != owners.begin()) --it;
@@ -205,7 +270,8 @@ class ArenaLayouter {
   std::vector<std::int64_t> last_;    // by allocation: when it is dead
   std::vector<bool> result_;          // by allocation: the caller keeps it
   std::vector<Life> lives_;           // by block
-  Bytes headers_{};                   // and alignment: what the arena's load is more than what is asked for
+  Bytes requested_{};                 // the most that is asked for at once, in the arena
+  Bytes headers_{};                   // and alignment: what the arena's load is more than that
   ArenaLayout layout_;
 };
 

@@ -24,6 +24,10 @@
 #include <mutex>
 #include <utility>
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/Storage.h>
@@ -145,6 +149,14 @@ REPRISE_ONE_PER_PROCESS inline BlockSource*& block_source() {
   return source;
 }
 
+/// Whether large blocks of this thread are pages of their own, which go back to the system as soon as they are freed. glibc keeps what is
+/// freed, and does not find room in its holes for aligned blocks: a process that moves storages in and out would grow by far more than
+/// its tensors hold.
+REPRISE_ONE_PER_PROCESS inline bool& pages_of_their_own() {
+  thread_local bool wanted = false;
+  return wanted;
+}
+
 class CountingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
@@ -152,15 +164,16 @@ class CountingAllocator final : public c10::Allocator {
     if (MemoryGate* gate = memory_gate()) gate->before_allocation({static_cast<std::int64_t>(bytes)});
     BlockSource* source = block_source();
     std::uint32_t number = 0;
+    std::size_t mapped = 0;
     auto* base = source != nullptr ? source->take(bytes, number) : nullptr;
     if (base == nullptr) {
       source = nullptr;
-      base = static_cast<std::byte*>(c10::alloc_cpu(bytes + header_bytes));
+      base = from_system(bytes + header_bytes, mapped);
     }
     std::byte* data = base + header_bytes;
     if (source != nullptr) cpu_memory().add_spare(-static_cast<std::int64_t>(bytes));
     const std::uint64_t serial = cpu_memory().add(static_cast<std::int64_t>(bytes));
-    new (base) BlockHeader{static_cast<std::int64_t>(bytes), serial, nullptr, 0, number, source};
+    new (base) BlockHeader{static_cast<std::int64_t>(bytes), serial, nullptr, 0, number, source, mapped};
     c10::profiledCPUMemoryReporter().New(data, bytes);
     return {data, data, &release, c10::Device(c10::DeviceType::CPU)};
   }
@@ -202,10 +215,37 @@ class CountingAllocator final : public c10::Allocator {
     std::uint32_t tag = 0;
     std::uint32_t number = 0;       // of `source`
     BlockSource* source = nullptr;  // where it lies in an arena
+    std::size_t mapped = 0;         // bytes of its own pages; 0 where it lies in the heap
   };
   static_assert(sizeof(BlockHeader) <= header_bytes);
 
   static BlockHeader* header_of(void* data) { return reinterpret_cast<BlockHeader*>(static_cast<std::byte*>(data) - header_bytes); }
+
+  /// Smaller blocks would waste much of their last page, and a call to the system each.
+  static constexpr std::size_t smallest_of_own_pages = std::size_t{256} << 10;
+
+  static std::byte* from_system(std::size_t bytes, [[maybe_unused]] std::size_t& mapped) {
+#ifdef __linux__
+    if (pages_of_their_own() && bytes >= smallest_of_own_pages) {
+      void* pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (pages != MAP_FAILED) {
+        mapped = bytes;
+        return static_cast<std::byte*>(pages);
+      }
+    }
+#endif
+    return static_cast<std::byte*>(c10::alloc_cpu(bytes));  // throws as LibTorch does where there is no memory
+  }
+
+  static void to_system(BlockHeader* header) {
+#ifdef __linux__
+    if (header->mapped > 0) {
+      ::munmap(header, header->mapped);
+      return;
+    }
+#endif
+    c10::free_cpu(header);
+  }
 
   static bool kept(BlockHeader* header, void* data) {
     if (header->keeper == nullptr) return false;  // most blocks, without taking the lock; only their own step's thread sets one
@@ -227,7 +267,7 @@ class CountingAllocator final : public c10::Allocator {
       cpu_memory().add_spare(bytes.count);
       source->give_back(header->number);
     } else {
-      c10::free_cpu(header);
+      to_system(header);
       if (BlockSource* current = block_source()) current->freed(serial);
     }
     if (MemoryGate* gate = memory_gate(); gate != nullptr && !known) gate->after_release(bytes, serial);

@@ -30,7 +30,10 @@ struct KnownStep {
   AllocationTrace trace{};
   std::unique_ptr<ArenaLayout> layout{};  ///< none where the program runs without an arena
   Plan plan{};
-  Bytes room{};  ///< above the base: what the program was planned for
+  Bytes room{};    ///< above the base: what the program was planned for
+  Bytes budget{};  ///< what the budget was in bytes when this step last ran; 0 where that is not known yet
+  Bytes missed{};  ///< what ops have taken beside the arena because they asked for other blocks than planned
+  bool from_file = false;  ///< the plan was given, and is not to be improved
   bool unplannable = false;
   std::string refusal{};  ///< why it is not run from its graph
   int failures = 0;       ///< guards that failed one after the other

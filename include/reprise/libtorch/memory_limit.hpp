@@ -49,11 +49,13 @@ class MemoryLimit final : public MemoryGate {
       memory_gate() = nullptr;
       throw Error(Errc::bad_argument, "a memory limit must be greater than zero");
     }
+    pages_of_their_own() = true;
   }
 
   /// Everything that is still moved out comes back, over the limit if need be: every tensor is readable afterwards.
   ~MemoryLimit() override {
     memory_gate() = nullptr;
+    pages_of_their_own() = false;
     for (StorageIndex s = 0; s < moved_.size(); ++s) {
       try {
         bring_back(s);

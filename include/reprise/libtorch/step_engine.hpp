@@ -12,8 +12,10 @@
 //   extern template class reprise::StepEngine<>;      in a header that every file includes, after <reprise/libtorch.hpp>
 //   template class reprise::StepEngine<>;             in one file
 
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -63,7 +65,7 @@ class StepEngine {
   void release();
   void report(const std::filesystem::path& file, std::size_t points) const;
   void save_plan(const std::filesystem::path& file) const;
-  void load_plan(std::filesystem::path file) { planning_.file = std::move(file); }
+  void load_plan(std::filesystem::path file);
   void exclude(Bytes others) { excluded_ = others; }
 
   [[nodiscard]] const StepCounters& counters() const { return ledger_.counters; }
@@ -79,10 +81,10 @@ class StepEngine {
   static constexpr int patience = 3;
 
   std::vector<at::Tensor> run_somehow(KnownStep& known, const ModelTensors& model, const StepArguments& arguments, const Run& run) {
-    if (!known.refusal.empty()) return run_without_graph(model, arguments, run);
+    if (!known.refusal.empty()) return run_without_graph(known, model, arguments, run);
     if (!known.captured) return capture_anew(known, model, arguments, run);
     if (ledger_.options.recheck && is_due(++known.calls)) return check_again(known, model, arguments, run);
-    if (!planning_.fits(known, memory_.capacity())) return run_without_graph(model, arguments, run);
+    if (!planning_.fits(known, memory_.capacity())) return run_without_graph(known, model, arguments, run);
     if (ledger_.options.verify > 0 && ++known.verifiable % ledger_.options.verify == 0) return verify(known, model, arguments, run);
     std::vector<at::Tensor> results;
     return replay(known, model, arguments, results) ? results : capture_anew(known, model, arguments, run);
@@ -91,13 +93,14 @@ class StepEngine {
   // ── running ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
   // What cannot be captured or planned runs as it is; under a budget, inside it by moving out what the running op does not read.
-  std::vector<at::Tensor> run_without_graph(const ModelTensors& model, const StepArguments& arguments, const Run& run) {
+  std::vector<at::Tensor> run_without_graph(KnownStep& known, const ModelTensors& model, const StepArguments& arguments, const Run& run) {
     ++ledger_.counters.eager_runs;
     make_room();
     if (ledger_.options.budget.given()) {
       ++ledger_.counters.fallbacks;
-      CapturedStep step = capture_step(model, arguments, run, capture_options());
+      CapturedStep step = capture_step(model, arguments, run, capture_options(known));
       ledger_.last.moved = step.transfers().bytes_out;
+      planning_.resolve(known, step, memory_.capacity());
       return step.take_results();
     }
     std::vector<at::Tensor> results = run();
@@ -117,7 +120,8 @@ class StepEngine {
     make_room();
     planning_.resolve(known, memory_.capacity());
     TraceHooks hooks;
-    CapturedStep step = capture_step(model, arguments, run, capture_options(&hooks));
+    CapturedStep step = capture_step(model, arguments, run, capture_options(known, &hooks));
+    ledger_.carried_out = true;
     ledger_.last.moved = step.transfers().bytes_out;
     std::vector<at::Tensor> results = step.take_results();
     std::string why = step.refusal();
@@ -138,7 +142,7 @@ class StepEngine {
                     std::to_string(known.last_equal) + "): " + why;
     known.forget_program();
     known.captured.reset();
-    if (ledger_.options.on_fallback == OnFallback::error) throw Error(Errc::capture_failed, std::exchange(known.refusal, {}));
+    if (ledger_.options.on_fallback == OnFallback::error) refuse(known);
     ledger_.notice("from now on this step runs without its graph: " + known.refusal);
     return results;
   }
@@ -161,7 +165,7 @@ class StepEngine {
     before.restore();
     HashHooks hooks;
     hooks.known = &known.captured->recording();
-    CapturedStep eager = capture_step(model, arguments, run, capture_options(&hooks));
+    CapturedStep eager = capture_step(model, arguments, run, capture_options(known, &hooks));
     std::vector<at::Tensor> results = eager.take_results();
     if (!ours.completed) return results;  // a guard: the next call finds it out, and captures anew
     ++ledger_.counters.verified;
@@ -172,11 +176,20 @@ class StepEngine {
     return results;
   }
 
+  [[noreturn]] void refuse(KnownStep& known) const {
+    throw Error(Errc::capture_failed, std::exchange(known.refusal, {}) + ledger_.afterwards());
+  }
+
   void refuse_after_difference(KnownStep& known, const std::string& difference) {
     ++ledger_.counters.differences;
     known.refusal = "a replay was not equal to eager: " + difference;
     ledger_.notice("from now on this step runs without its graph: " + known.refusal);
     if (ledger_.options.on_fallback == OnFallback::error) throw Error(Errc::capture_failed, known.refusal);
+  }
+
+  // What has come since the last step (the optimizer's state) may leave less room than the arena takes.
+  void give_up_arena_beyond(Bytes budget) {
+    if (budget > Bytes{0} && cpu_memory().reserved() - excluded_ > budget) memory_.release();
   }
 
   // What runs beside the arena must not share the budget with it.
@@ -249,7 +262,15 @@ class StepEngine {
     ledger_.last.arena = memory_.capacity();
     ledger_.last.arena_blocks = use.taken;
     ledger_.last.arena_misses = use.fallbacks;
+    if (use.fallbacks > 0) leave_room_for_misses(known);
     return outcome;
+  }
+
+  // Ops that asked for other blocks than planned have made the step hold more than its arena: the next plan leaves room for as much.
+  void leave_room_for_misses(KnownStep& known) {
+    const Bytes planned = ledger_.last.base + std::max(memory_.capacity(), known.layout->counted) + known.layout->outside;
+    const Bytes held = cpu_memory().reserved_peak() - excluded_ - planning_.other_arenas(memory_.capacity());
+    known.missed = std::max(known.missed, held - planned);
   }
 
   std::vector<at::Tensor> capture_anew(KnownStep& known, const ModelTensors& model, const StepArguments& arguments, const Run& run) {
@@ -259,13 +280,15 @@ class StepEngine {
     ++ledger_.counters.captures;
     make_room();
     TraceHooks hooks;
-    auto captured = std::make_unique<CapturedStep>(capture_step(model, arguments, run, capture_options(&hooks)));
+    auto captured = std::make_unique<CapturedStep>(capture_step(model, arguments, run, capture_options(known, &hooks)));
+    ledger_.carried_out = true;
     known.trace = std::move(hooks.trace);
     std::vector<at::Tensor> results = captured->take_results();
     ledger_.last.moved = captured->transfers().bytes_out;
     if (known.refusal.empty()) known.refusal = captured->refusal();
     if (!known.refusal.empty()) {
-      if (ledger_.options.on_fallback == OnFallback::error) throw Error(Errc::capture_failed, std::exchange(known.refusal, {}));
+      planning_.resolve(known, *captured, memory_.capacity());
+      if (ledger_.options.on_fallback == OnFallback::error) refuse(known);
       const std::string how = ledger_.options.budget.given() ? "by moving storages out" : "eagerly";
       ledger_.notice("from now on this step runs " + how + ": " + known.refusal);
       return results;
@@ -275,9 +298,9 @@ class StepEngine {
     return results;
   }
 
-  [[nodiscard]] CaptureOptions capture_options(RecorderHooks* hooks = nullptr) {
+  [[nodiscard]] CaptureOptions capture_options(const KnownStep& known, RecorderHooks* hooks = nullptr) {
     CaptureOptions options{.name = ledger_.options.name, .hooks = hooks, .spill_folder = ledger_.options.spill_folder};
-    ledger_.last.limit = planning_.known_budget();
+    ledger_.last.limit = planning_.known_budget(known);
     if (ledger_.last.limit == Bytes{0} && ledger_.options.budget.given())
       ledger_.last.limit = limit_until_known(ledger_.options.limit_until_known, ledger_.last.base, free_memory());
     if (ledger_.last.limit > Bytes{0}) options.memory_limit = ledger_.last.limit + excluded_;
@@ -305,6 +328,7 @@ StepEngine<M, C, P>::StepEngine(StepModel model, TrainStepOptions options, M mem
       memory_(std::move(memory)),
       clock_(std::move(clock)),
       probe_(std::move(probe)) {
+  if (!ledger_.options.planner) check_strategy(ledger_.options.strategy);
   if (!memory_is_counted())
     ledger_.notice("another library has put its allocator in the place of Reprise's: results stay right, but no memory is counted");
 }
@@ -320,6 +344,8 @@ std::vector<at::Tensor> StepEngine<M, C, P>::step(const StepArguments& arguments
   KnownStep& known =
       known_.find_or_add(signature_of(model, model_.training ? model_.training() : std::string{}, arguments), ledger_.options.max_plans);
   current_ = &known;
+  ledger_.carried_out = false;
+  give_up_arena_beyond(planning_.known_budget(known));
   ledger_.last = {.base = cpu_memory().live() - excluded_};
   cpu_memory().reset_peak();
   probe_.begin_run();
@@ -362,8 +388,20 @@ void StepEngine<M, C, P>::report(const std::filesystem::path& file, std::size_t 
   PlanRequest request = ledger_.options.planning;
   request.effort = std::min(request.effort, 0.3);
   const std::vector<Plan> curve = points > 0 ? frontier(graph(), request, points) : std::vector<Plan>{};
+  const auto check = [&](const std::ofstream& out) {
+    if (!out) throw Error(Errc::io, "cannot write the report to '" + file.string() + "': " + std::strerror(errno));
+  };
   std::ofstream out(file);
+  check(out);
   write_step_report(out, graph(), plan(), curve, summary());
+  out.flush();
+  check(out);
+}
+
+template <StepMemory M, Timer C, MemProbe P>
+void StepEngine<M, C, P>::load_plan(std::filesystem::path file) {
+  if (!std::ifstream(file)) throw Error(Errc::io, "cannot read the plan file '" + file.string() + "': " + std::strerror(errno));
+  planning_.file = std::move(file);
 }
 
 template <StepMemory M, Timer C, MemProbe P>

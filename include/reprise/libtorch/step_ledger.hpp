@@ -19,8 +19,14 @@ struct StepLedger {
   Log log;
   StepCounters counters{};
   StepMeasurement last{};
+  bool carried_out = false;  ///< the running call has its results already; what fails from here on fails afterwards
 
   explicit StepLedger(TrainStepOptions asked) : options(std::move(asked)), log(options.name, options.log_level, options.on_log) {}
+
+  /// What an error adds that comes after the step's own work.
+  [[nodiscard]] std::string afterwards() const {
+    return carried_out ? ". The step itself was carried out: its gradients may be used" : "";
+  }
 
   void notice(const std::string& text) const {
     if (options.on_notice) options.on_notice(text);

@@ -8,7 +8,8 @@
 //   third call      planned again, with the times of warm ops             │ at most 3.6 s; the first plan stays where it is better
 //   the base grows  (Adam's state appears) planned again for what is left
 //   nothing fits    in that time: planned once more, for as long as it takes
-//   packing         the arena that the plan needs is larger than its peak: planned again for that much less, or run without an arena
+//   packing         the arena that the plan needs is higher than its peak: pages go back to the system while they are dead; where that costs
+//                   more than it is worth, planned again for that much less, or run without an arena
 
 #include <algorithm>
 #include <cmath>
@@ -44,7 +45,7 @@ class StepPlanning {
   /// `plans_addresses`: whether programs get an arena. The ledger must outlive this.
   StepPlanning(StepLedger& ledger, bool plans_addresses) : ledger_(ledger), plans_addresses_(plans_addresses) {}
 
-  std::filesystem::path file{};  ///< of a plan that the next capture uses instead of making one
+  std::filesystem::path file{};  ///< of a plan that the next capture uses instead of making one; then empty
 
   /// Makes sure that there is a program for what the budget leaves above the base. False where none was found.
   /// `capacity`: of the arena that the step has.
@@ -52,11 +53,14 @@ class StepPlanning {
     capacity_ = capacity;
     const StepGraph& graph = known.captured->graph();
     resolve(known, capacity);
+    if (!known.program && !file.empty()) {
+      use(known, given_plan(graph));
+      known.from_file = true;  // not to be improved
+    }
     if (!ledger_.options.budget.given()) {
-      if (!known.program) use(known, file.empty() ? plan_own_order(graph) : plan_from_file(file.string(), graph));
+      if (!known.program) use(known, plan_own_order(graph));
       return true;
     }
-    if (!known.program && !file.empty()) use(known, plan_from_file(file.string(), graph));
     refine(known);
     if (known.program && known.program->peak_above_base() <= room() && arena_fits(known) && !worth_planning_again(known, room()))
       return true;
@@ -66,29 +70,34 @@ class StepPlanning {
 
   /// What the step would take without a budget now, what no schedule can go below, and what the budget is in bytes. A share is a share
   /// of all that the allocator would hold: it counts the optimizer's state once that is there, and the arenas of other steps.
-  void resolve(const KnownStep& known, Bytes capacity) {
-    const StepGraph& graph = known.captured->graph();
-    const Recording& recording = known.captured->recording();
+  void resolve(KnownStep& known, Bytes capacity) { resolve(known, *known.captured, capacity); }
+  void resolve(KnownStep& known, const CapturedStep& captured, Bytes capacity) {
+    const StepGraph& graph = captured.graph();
+    if (graph.node_count() == 0) return;  // nothing that could be made a graph of: nothing is known
+    const Recording& recording = captured.recording();
     StepMeasurement& last = ledger_.last;
     last.eager_peak = last.base + (recording.peak - recording.base);
     last.floor = last.base + (floor_bytes(graph) - graph.persistent_bytes());
     if (!ledger_.options.budget.given()) return;
     const Bytes others = other_arenas(capacity);
     last.budget = ledger_.options.budget.resolve(last.eager_peak + others, last.floor + others);
-    if (ledger_.options.budget.kind != Budget::Kind::extra_time) budget_ = last.budget;
+    if (ledger_.options.budget.kind != Budget::Kind::extra_time) known.budget = last.budget;
   }
 
   /// What the budget leaves above the base, and above the arenas of other steps.
   [[nodiscard]] Bytes room(Bytes capacity) const { return ledger_.last.budget - ledger_.last.base - other_arenas(capacity); }
 
-  /// The budget in bytes, as far as that is known before the step has been captured.
-  [[nodiscard]] Bytes known_budget() const {
-    return ledger_.options.budget.kind == Budget::Kind::bytes ? ledger_.options.budget.bytes : budget_;
+  /// What they hold beyond what is alive in them.
+  [[nodiscard]] static Bytes other_arenas(Bytes capacity) { return cpu_memory().reserved() - cpu_memory().live() - capacity; }
+
+  /// The budget in bytes, as far as that is known before the step has been captured: a share of another step's peak is not this one's.
+  [[nodiscard]] Bytes known_budget(const KnownStep& known) const {
+    return ledger_.options.budget.kind == Budget::Kind::bytes ? ledger_.options.budget.bytes : known.budget;
   }
 
   /// Whether the next replay is to be timed: what ops take when caches are warm is not what they took when the step was captured.
   [[nodiscard]] bool wants_times(const KnownStep& known) const {
-    return ledger_.options.refine && ledger_.options.budget.given() && file.empty() && known.plan.overhead() > 0 &&
+    return ledger_.options.refine && ledger_.options.budget.given() && !known.from_file && known.plan.overhead() > 0 &&
            known.replays == timed_replay && known.refinements < most_refinements;
   }
 
@@ -103,10 +112,20 @@ class StepPlanning {
   static constexpr double quick_seconds = 1.2, most_seconds = 3.6;
   /// As a share of the step's time: what fresh pages cost eager.
   static constexpr double worth_of_arena = 0.06;
+  /// Page faults that cost less than this share are not worth another plan.
+  static constexpr double worth_planning_lower = 0.02;
+  /// Microseconds: 1.2 a page of 4 KiB, which is what it is in eager's steps (ResNet-50, batch 16: a fifth of the step).
+  static constexpr double fault_per_byte = 1.2 / 4096;
 
   [[nodiscard]] Bytes room() const { return room(capacity_); }
-  /// What they hold beyond what is alive in them.
-  [[nodiscard]] static Bytes other_arenas(Bytes capacity) { return cpu_memory().reserved() - cpu_memory().live() - capacity; }
+
+  Plan given_plan(const StepGraph& graph) {
+    try {
+      return plan_from_file(std::exchange(file, {}).string(), graph);
+    } catch (const Error& e) {
+      throw Error(e.code(), e.what() + ledger_.afterwards());
+    }
+  }
 
   // Times that add up to a quarter more or less, op by op, make another plan worth its while; so does one that was made in a hurry.
   void refine(KnownStep& known) {
@@ -126,7 +145,9 @@ class StepPlanning {
     ledger_.log.info("ops take another time than when they were captured: planned again");
   }
 
-  [[nodiscard]] bool arena_fits(const KnownStep& known) const { return !known.layout || known.layout->reserved() <= room(); }
+  [[nodiscard]] bool arena_fits(const KnownStep& known) const {
+    return !known.layout || known.layout->reserved() + known.missed <= room();
+  }
 
   bool plan_for(KnownStep& known, Bytes room) {
     const StepGraph& graph = known.captured->graph();
@@ -152,7 +173,7 @@ class StepPlanning {
       known.unplannable = false;
       if (plan.within_budget()) {
         use(known, plan);
-        if (!arena_fits(known)) pack_lower(known, request, std::move(plan));
+        if (!arena_fits(known) || faulting_share(known) > worth_planning_lower) pack_lower(known, request);
       }
     } catch (...) {  // the planner's progress is told to code of the user's
       if (old.program) put_back(known, std::move(old));
@@ -176,11 +197,21 @@ class StepPlanning {
     std::unique_ptr<ArenaLayout> layout{};
     Plan plan{};
 
-    // One without an arena is worth less.
-    [[nodiscard]] bool is_better_than(const KnownStep& known) const {
-      return (layout || !known.layout) && plan.time <= known.plan.time;
-    }
+    [[nodiscard]] bool is_better_than(const KnownStep& known) const { return cost_of(plan, layout.get()) <= cost_of(known); }
   };
+
+  /// Extra time of a plan as it runs, as a share of the step's: recomputation, and page faults.
+  [[nodiscard]] static double cost_of(const Plan& plan, const ArenaLayout* layout) {
+    return plan.overhead() + (layout == nullptr ? worth_of_arena : faulting_share(plan, *layout));
+  }
+  [[nodiscard]] static double cost_of(const KnownStep& known) { return cost_of(known.plan, known.layout.get()); }
+  /// What it costs to touch pages again that were given back.
+  [[nodiscard]] static double faulting_share(const Plan& plan, const ArenaLayout& layout) {
+    return plan.baseline_time.count > 0 ? static_cast<double>(layout.given_back.count) * fault_per_byte / plan.baseline_time.count : 0;
+  }
+  [[nodiscard]] static double faulting_share(const KnownStep& known) {
+    return known.layout ? faulting_share(known.plan, *known.layout) : 0;
+  }
 
   // What was planned before and still fits, priced with the times of now: where nothing better is found, it stays. What is better a
   // planner of the user's own knows alone, and where time is the limit it is not the faster plan.
@@ -238,25 +269,25 @@ class StepPlanning {
     return plan;
   }
 
-  // Packing has wasted more than the budget leaves: planned again for that much less. Where that costs more time than an arena is
-  // worth, or nothing fits, the first plan runs without one.
-  void pack_lower(KnownStep& known, PlanRequest request, Plan first) {
+  // Packing has wasted more than the budget leaves, and giving pages back in between costs much or cannot be done: planned again for that
+  // much less. What costs least runs; without an arena where that is so.
+  void pack_lower(KnownStep& known, const PlanRequest& request) {
     constexpr int attempts = 2;
+    if (!arena_fits(known)) known.layout.reset();
+    Carried best{std::move(known.program), std::move(known.layout), std::move(known.plan)};
+    const auto better = [&] { return (!known.layout || arena_fits(known)) && cost_of(known) < cost_of(best.plan, best.layout.get()); };
     for (int attempt = 0; attempt < attempts && ledger_.options.budget.kind != Budget::Kind::extra_time; ++attempt) {
-      const Bytes excess = known.layout->reserved() - room();
-      ledger_.log.info("an arena of " + format_bytes(known.layout->counted) + " is " + format_bytes(excess) + " too much: planned for less");
-      known.packing = std::max(known.packing, packing_of(known)) + 0.005;  // packing does not shrink byte by byte with the plan
+      const double height = static_cast<double>((best.layout ? best.layout->height : packed_).count);
+      ledger_.log.info("an arena of " + format_bytes(Bytes{static_cast<std::int64_t>(height)}) + " does not fit into " + format_bytes(room()) +
+                       ": planned for less");
+      known.packing = std::max(known.packing, height / static_cast<double>(best.program->peak_above_base().count)) + 0.005;
       Plan lower = plan_inside(known, request, seconds_left(known));
-      if (!lower.within_budget() || lower.overhead() > first.overhead() + worth_of_arena) break;
+      if (!lower.within_budget() || lower.overhead() >= cost_of(best.plan, best.layout.get())) break;
       use(known, std::move(lower));
-      if (arena_fits(known)) return;
+      if (better()) best = {std::move(known.program), std::move(known.layout), std::move(known.plan)};
+      if (best.layout && faulting_share(best.plan, *best.layout) <= worth_planning_lower) break;
     }
-    use(known, std::move(first));
-    known.layout.reset();
-  }
-
-  [[nodiscard]] static double packing_of(const KnownStep& known) {
-    return static_cast<double>(known.layout->reserved().count) / static_cast<double>(known.program->peak_above_base().count);
+    put_back(known, std::move(best));
   }
 
   // `smallest`: the lowest peak that was found, where one was looked for.
@@ -265,7 +296,8 @@ class StepPlanning {
                             " bytes) was found: the base is " + std::to_string(ledger_.last.base.count) + ", no schedule is below " +
                             std::to_string(ledger_.last.floor.count) +
                             (smallest ? ", the smallest peak found is " + std::to_string(smallest->count) : "");
-    if (ledger_.options.on_fallback == OnFallback::error) throw Error(Errc::budget_unreachable, why);
+    if (ledger_.options.on_fallback == OnFallback::error)
+      throw Error(Errc::budget_unreachable, why + ledger_.afterwards());
     if (!known.unplannable) ledger_.notice("this step runs inside the budget by moving storages out: " + why);
     known.unplannable = true;
     known.forget_program();
@@ -284,21 +316,23 @@ class StepPlanning {
     lint(captured.graph(), rewriting);
     known.program = std::make_unique<LibTorchProgram>(LibTorchBackend{}.compile(captured, rewriting));
     known.plan = std::move(plan);
+    known.from_file = false;
     known.replays = 0;
     known.measured.clear();
     if (plans_addresses_) lay_out(known, rewriting);
   }
 
   void lay_out(KnownStep& known, const Rewriting& rewriting) {
-    const Bytes enough = ledger_.options.budget.given() ? std::max(room(), Bytes{1}) : Bytes{0};
+    const Bytes enough = ledger_.options.budget.given() ? std::max(room() - known.missed, Bytes{1}) : Bytes{0};
     ArenaLayout layout = layout_arena(known.captured->recording(), rewriting, known.trace, known.captured->result_count(), enough);
+    packed_ = layout.height;
     known.layout = layout.planned > 0 ? std::make_unique<ArenaLayout>(std::move(layout)) : nullptr;
   }
 
   StepLedger& ledger_;
   bool plans_addresses_;
   Bytes capacity_{};  // of the arena, while a plan is looked for
-  Bytes budget_{};    // in bytes, once known
+  Bytes packed_{};    // the height of the last layout
 };
 
 }  // namespace reprise

@@ -151,13 +151,19 @@ class PlanReader {
       const auto it = node_of.find(id);
       if (it == node_of.end())
         throw Error(Errc::bad_schedule, "schedule: step " + std::to_string(file_.schedule.size()) + ": no node " + std::to_string(id) +
-                                            (file_.graph ? "; the plan is for '" + *file_.graph + "', the graph is '" + graph.name() + "'" : ""));
+                                            whose(graph));
       file_.schedule.push_back(it->second);
     }
     return std::move(file_);
   }
 
  private:
+  [[nodiscard]] std::string whose(const StepGraph& graph) const {
+    if (file_.graph_hash && file_.graph_hash->starts_with(graph_hash_kind) && *file_.graph_hash != graph_hash(graph))
+      return "; the plan was made for another model, or for other shapes";
+    return file_.graph ? "; the plan is for '" + *file_.graph + "', the graph is '" + graph.name() + "'" : "";
+  }
+
   static void take(const JsonField& f, std::string_view key, std::optional<std::string>& out) {
     if (f.key != key) return;
     if (f.kind != JsonKind::string) throw Error(Errc::bad_format, f.key + ": not a string");

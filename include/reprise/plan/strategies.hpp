@@ -3,6 +3,7 @@
 //
 //   Plan plan = plan_with("min-cut", graph, {.budget = 2_GiB});
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
@@ -21,6 +22,14 @@ inline constexpr std::array<std::string_view, 7> strategy_names{"mu-two", "mu-tw
     "portfolio"};
 
 /// Throws Errc::bad_argument for a name that is none of strategy_names.
+inline void check_strategy(std::string_view name) {
+  if (std::ranges::find(strategy_names, name) != strategy_names.end()) return;
+  std::string known;
+  for (const std::string_view other : strategy_names) known += (known.empty() ? "" : ", ") + std::string(other);
+  throw Error(Errc::bad_argument, "strategy '" + std::string(name) + "': unknown; there are " + known);
+}
+
+/// Throws Errc::bad_argument for a name that is none of strategy_names.
 [[nodiscard]] inline Plan plan_with(std::string_view name, const StepGraph& graph, const PlanRequest& request) {
   const auto run = [&](auto strategy) { return Planner<MeasuredCost, decltype(strategy)>{strategy}.plan(graph, request); };
   if (name == "mu-two") return run(MuTwo{});
@@ -30,7 +39,8 @@ inline constexpr std::array<std::string_view, 7> strategy_names{"mu-two", "mu-tw
   if (name == "anneal") return run(Anneal{});
   if (name == "exhaustive") return run(Exhaustive{});
   if (name == "portfolio") return run(Portfolio{});
-  throw Error(Errc::bad_argument, "strategy '" + std::string(name) + "': unknown");
+  check_strategy(name);
+  throw Error(Errc::bad_argument, "strategy '" + std::string(name) + "' has a name, but nothing behind it");
 }
 
 }  // namespace reprise
