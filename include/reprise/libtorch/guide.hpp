@@ -44,13 +44,14 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     recorder_.give_each_number_a_value();
     recorder_.heed_other_threads();
     memory_gate() = this;
+    PageBlocks::limit_here() = limit;
   }
   ~Guide() override { stop(); }
   Guide(const Guide&) = delete;
   Guide& operator=(const Guide&) = delete;
 
   [[nodiscard]] bool went_over() const { return went_over_; }
-  void set_limit(Bytes limit) { limit_ = limit; }
+  void set_limit(Bytes limit) { limit_ = PageBlocks::limit_here() = limit; }
 
   /// The host may read and write it as it likes: it is brought back and never touched again.
   void pin(const at::Tensor& tensor) {
@@ -238,7 +239,10 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
 
   void stop() {
     const std::lock_guard lock(recorder_.guard());
-    if (memory_gate() == this) memory_gate() = nullptr;
+    if (memory_gate() == this) {
+      memory_gate() = nullptr;
+      PageBlocks::limit_here() = {};
+    }
     limit_ = {};
     leave_plan("the step has ended");
     for (StorageIndex s = 0; s < storages_.size(); ++s) {

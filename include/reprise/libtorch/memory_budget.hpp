@@ -60,6 +60,7 @@ class BasicMemoryBudget {
       notice("another library has put its allocator in the place of Reprise's: results stay right, but no memory is counted");
   }
   explicit BasicMemoryBudget(Bytes bytes, MemoryBudgetOptions options = {}) : BasicMemoryBudget(Budget(bytes), std::move(options)) {}
+  ~BasicMemoryBudget() { page_blocks().stop(); }
   BasicMemoryBudget(const BasicMemoryBudget&) = delete;
   BasicMemoryBudget& operator=(const BasicMemoryBudget&) = delete;
 

@@ -49,13 +49,14 @@ class MemoryLimit final : public MemoryGate {
       memory_gate() = nullptr;
       throw Error(Errc::bad_argument, "a memory limit must be greater than zero");
     }
-    pages_of_their_own() = true;
+    PageBlocks::limit_here() = limit;
   }
 
   /// Everything that is still moved out comes back, over the limit if need be: every tensor is readable afterwards.
   ~MemoryLimit() override {
     memory_gate() = nullptr;
-    pages_of_their_own() = false;
+    PageBlocks::limit_here() = {};
+    page_blocks().stop();
     for (StorageIndex s = 0; s < moved_.size(); ++s) {
       try {
         bring_back(s);

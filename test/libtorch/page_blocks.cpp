@@ -1,0 +1,100 @@
+// Large blocks as pages of their own: what the process holds follows what its tensors hold.
+
+#include <torch/torch.h>
+
+#include <fstream>
+#include <thread>
+
+#include <reprise/libtorch.hpp>
+#include <unistd.h>
+
+#include <reprise_test/catch.hpp>
+
+using namespace reprise;
+using namespace reprise::literals;
+using torch::Tensor;
+
+namespace {
+
+Tensor block(Bytes bytes) { return torch::ones({bytes.count / 4}); }
+
+/// What waits for the next block of its size.
+Bytes waiting() { return cpu_memory().reserved() - cpu_memory().live(); }
+
+[[maybe_unused]] Bytes resident() {
+  std::int64_t pages = 0;
+  std::ifstream in("/proc/self/statm");
+  in >> pages >> pages;
+  return {pages * ::sysconf(_SC_PAGESIZE)};
+}
+
+}  // namespace
+
+#ifdef __linux__
+TEST_CASE("a freed block waits for the next of its size, and what waits counts as held") {
+  const Bytes others = waiting();
+  {
+    MemoryLimit limit{cpu_memory().live() + 64_MiB};
+    Tensor a = block(8_MiB);
+    const void* address = a.data_ptr();
+    a.reset();
+    CHECK(waiting() - others >= 8_MiB);
+    const Tensor b = block(8_MiB);
+    CHECK(b.data_ptr() == address);
+    CHECK(waiting() == others);
+    const Tensor small = block(64_KiB);  // from the heap
+    CHECK(waiting() == others);
+  }
+  CHECK(waiting() == others);  // nothing waits beyond the limit's scope
+}
+
+TEST_CASE("what waits never passes the limit, nor makes the process larger than its tensors were") {
+  const Bytes before = cpu_memory().live(), others = waiting();
+  MemoryLimit limit{before + 20_MiB};
+  Tensor a = block(12_MiB), b = block(7_MiB);
+  a.reset();
+  CHECK(waiting() - others >= 12_MiB);
+  cpu_memory().reset_peak();
+  const Tensor c = block(10_MiB);  // 7 + 10 + 12 would be too much: what waited is gone
+  CHECK(waiting() == others);
+  CHECK(cpu_memory().reserved_peak() - others <= before + 20_MiB);
+  b.reset();
+  CHECK(cpu_memory().reserved() - others <= before + 20_MiB);
+}
+
+TEST_CASE("blocks that die go back to the system, whatever lies between them") {
+  const auto grown_after_a_round = [] {
+    std::vector<Tensor> large, small;
+    for (int i = 0; i < 128; ++i) {
+      large.push_back(block(1_MiB));
+      small.push_back(block(64_B));
+    }
+    const Bytes full = resident();
+    large.clear();
+    return std::pair{full, resident()};
+  };
+  grown_after_a_round();  // glibc learns that blocks of this size come and go, and puts them into its heap from then on
+  MemoryLimit limit{cpu_memory().live() + 256_MiB};
+  const auto [full, after] = [&] {
+    auto both = grown_after_a_round();
+    page_blocks().stop();
+    both.second = resident();
+    return both;
+  }();
+  CHECK(full - after > 100_MiB);
+}
+
+TEST_CASE("a block may outlive the limit, and be freed by another thread") {
+  Tensor kept;
+  const Bytes others = waiting();
+  {
+    MemoryLimit limit{cpu_memory().live() + 64_MiB};
+    kept = block(4_MiB);
+  }
+  CHECK(kept.sum().item<float>() == 1048576.0f);
+  const Bytes live = cpu_memory().live();
+  std::thread([&] { kept.reset(); }).join();
+  CHECK(live - cpu_memory().live() == 4_MiB);
+  CHECK(waiting() == others);
+}
+#endif
