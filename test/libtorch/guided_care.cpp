@@ -395,6 +395,50 @@ TEST_CASE("the host fills tensors through accessors and lists in the step", "[gu
   check_equal(make);
 }
 
+namespace {
+
+/// Layers that keep their results alone for backward, so that nothing but what runs again reads `first` and `scale` a second time.
+/// Between forward and backward the host does what it likes to them.
+Program with_host_writes(const std::function<void(Tensor& first, Tensor& scale, int step)>& write) {
+  torch::manual_seed(3);
+  auto biases = std::make_shared<std::vector<Tensor>>();
+  for (int i = 0; i < 6; ++i) biases->push_back(torch::randn({64}).requires_grad_());
+  const Tensor x = torch::randn({256, 64});
+  return {[=, scale = torch::ones({256, 64})](int i) mutable {
+            for (Tensor& b : *biases) b.mutable_grad() = Tensor();
+            scale.fill_(0.5);
+            Tensor first = x * 0.5;
+            Tensor h = torch::tanh(torch::tanh(first) + scale);
+            for (const Tensor& b : *biases) h = torch::tanh(torch::tanh(h + b));
+            Tensor loss = h.pow(2).sum();
+            static_cast<void>(torch::tanh(x.repeat({8, 1})).sum());  // the peak: afterwards there is room
+            write(first, scale, i);
+            loss.backward();
+          },
+          [=] {
+            std::vector<Tensor> gradients;
+            for (const Tensor& b : *biases) gradients.push_back(b.grad());
+            return gradients;
+          }};
+}
+
+void fill_by_host(Tensor& t, float number) {
+  static_cast<void>(t.sum());  // an op reads it: it is there
+  std::fill_n(t.data_ptr<float>(), t.numel(), number);
+}
+
+}  // namespace
+
+TEST_CASE("what the host overwrites is no source of what was made from it before", "[guided]") {
+  check_planned([] { return with_host_writes([](Tensor& first, Tensor&, int) { fill_by_host(first, 7); }); }, {70, 50, 35, least}, 6, 2);
+  check_equal([] { return with_host_writes([](Tensor&, Tensor& scale, int) { fill_by_host(scale, 7); }); }, {70, 50, 35, least}, 6);
+}
+
+TEST_CASE("a plan ends where the host overwrites what it would make something from", "[guided]") {
+  check_equal([] { return with_host_writes([](Tensor& first, Tensor&, int i) { if (i >= 3) fill_by_host(first, 7); }); }, {70, 50, 35, least}, 7);
+  check_equal([] { return with_host_writes([](Tensor&, Tensor& scale, int i) { if (i >= 3) fill_by_host(scale, 7); }); }, {70, 50, 35, least}, 7);
+}
+
 TEST_CASE("saving and printing in the middle of a step", "[guided]") {
   const auto make = [] {
     auto texts = std::make_shared<std::string>();

@@ -4,6 +4,7 @@
 //   FlatIndex index;
 //   index.insert(key, 7);        // where the key is new
 //   index.find(key);             // 7; FlatIndex::none for one that was never inserted
+//   index.assign(key, 9);        // new or not: 9 from now on
 //
 // Open addressing, at most half full. Nothing is ever taken out again: keys live as long as the step.
 
@@ -25,11 +26,16 @@ class FlatIndex {
 
   /// Leaves a key that is there already what it was. `number` is not `none`.
   void insert(std::uint64_t key, std::uint32_t number) {
-    if (2 * (count_ + 1) > slots_.size()) grow();
-    Slot& slot = slots_[place_of(slots_, key)];
-    if (slot.number != none) return;
-    slot = {key, number};
-    ++count_;
+    if (Slot& slot = slot_for(key); slot.number == none) fill(slot, key, number);
+  }
+  /// Gives a key that is there already another number.
+  void assign(std::uint64_t key, std::uint32_t number) {
+    if (Slot& slot = slot_for(key); slot.number == none) fill(slot, key, number);
+    else slot.number = number;
+  }
+  /// Takes memory for so many keys at once.
+  void reserve(std::size_t keys) {
+    while (2 * (keys + 1) > slots_.size()) grow();
   }
 
  private:
@@ -45,6 +51,15 @@ class FlatIndex {
     std::size_t at = static_cast<std::size_t>((key * 0x9E3779B97F4A7C15ull) >> 32) & mask;
     while (slots[at].number != none && slots[at].key != key) at = (at + 1) & mask;
     return at;
+  }
+
+  Slot& slot_for(std::uint64_t key) {
+    if (2 * (count_ + 1) > slots_.size()) grow();
+    return slots_[place_of(slots_, key)];
+  }
+  void fill(Slot& slot, std::uint64_t key, std::uint32_t number) {
+    slot = {key, number};
+    ++count_;
   }
 
   void grow() {

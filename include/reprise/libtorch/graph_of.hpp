@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,7 +59,7 @@ inline std::string attribute_of(const c10::IValue& value) {
 }
 
 // FNV-1a, so that the bytes of a constant can be compared without keeping them in the file.
-inline std::uint64_t digest(const std::vector<std::byte>& bytes) {
+inline std::uint64_t digest(std::span<const std::byte> bytes) {
   std::uint64_t hash = 14695981039346656037ull;
   for (std::byte b : bytes) hash = (hash ^ static_cast<std::uint64_t>(b)) * 1099511628211ull;
   return hash;

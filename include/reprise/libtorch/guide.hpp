@@ -144,11 +144,11 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     const NodeId maker = newest.valid() ? recording().values[newest.index].producer : NodeId{};
     const bool expected = stream_ != nullptr && maker.valid() && !stream_->graph->node(maker).recomputable;
     if (!expected) leave_stream("the host took a pointer");
+    const Readers readers = newest.valid() ? readers_[newest.index] : Readers{};  // the end of the version forgets them
     if (newest.valid()) makeable_[newest.index] = pure_[newest.index] = false;
     end_version(s);
     if (maker.valid()) recorder_.forbid_again(maker);
-    if (newest.valid())
-      for (NodeId reader : readers_[newest.index]) recorder_.forbid_again(reader);  // what it read may be gone by the next time
+    for (NodeId reader : readers) recorder_.forbid_again(reader);  // what it read may be gone by the next time
     marks_[s].pinned = true;
     marks_[s].exposed = true;
     marks_[s].told = true;

@@ -209,7 +209,7 @@ class BasicMemoryBudget {
         },
         [this] { return streams_.last() != nullptr ? advise().text() : std::string{}; });
     if (options_.verify) guide->verify();
-    guide->recorder().expect(expected_.calls, expected_.values, expected_.storages);
+    guide->expect(expected_.calls, expected_.values, expected_.storages);
     ++counters_.steps;
     last_ = {};
     following_.reset();

@@ -36,6 +36,7 @@
 #include <reprise/libtorch/counting_allocator.hpp>
 #include <reprise/libtorch/dispatch_hook.hpp>
 #include <reprise/libtorch/generator_state.hpp>
+#include <reprise/libtorch/kept_lists.hpp>
 #include <reprise/libtorch/recording.hpp>
 #include <reprise/libtorch/scope.hpp>
 #include <reprise/libtorch/storage_table.hpp>
@@ -87,6 +88,7 @@ class Recorder final : public DispatchHook {
     origin_of_value_.reserve(values);
     state_.reserve(storages);
     table_.reserve(storages);
+    forward_of_.reserve(calls);
   }
 
   /// The value that this tensor is now; none where it is not plain memory.
@@ -354,7 +356,7 @@ class Recorder final : public DispatchHook {
     if (argument.isGenerator() && argument.toGenerator().defined() && argument.toGenerator() != at::detail::getDefaultCPUGenerator())
       refuse_call(call, call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
                             ") draws from a generator of the user's own, whose state at the next step cannot be known");
-    call.args.push_back(argument);
+    call.args.push_back(argument.isIntList() ? kept_list(argument) : argument);
   }
 
   void add_read(Call& call, std::uint32_t arg, std::int32_t element, const at::Tensor& tensor) {

@@ -55,7 +55,7 @@ struct RecordedValue {
   NodeId producer{};
   bool persistent = false;
   bool initial = false;                                                 ///< there before the step, and given back in the middle of it
-  std::vector<std::byte> scalar{};                                      ///< of Origin::scalar: its bytes
+  c10::SmallVector<std::byte, 16> scalar{};                             ///< of Origin::scalar: its bytes
   std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> captured{};  ///< of Origin::captured
 };
 
@@ -88,19 +88,19 @@ enum class CallKind : std::uint8_t {
 };
 
 /// The lists that every call has lie inside of it up to the usual length: an allocation for each would cost more than all else that is
-/// noted of an op.
+/// noted of an op, and would lie between the step's own blocks, which then leave holes that nothing fits into (see kept_lists.hpp).
 struct Call {
   CallKind kind = CallKind::op;
   std::optional<c10::OperatorHandle> op{};
   const OpFacts* facts = nullptr;
   c10::DispatchKeySet keys{};
-  c10::SmallVector<c10::IValue, 4> args{};  ///< tensors left out: they are in `reads`
+  c10::SmallVector<c10::IValue, 12> args{};  ///< tensors left out: they are in `reads`
   c10::SmallVector<ArgumentSlot, 4> reads{};
   c10::SmallVector<ResultSlot, 2> results{};
-  std::vector<ValueId> updates{};      ///< persistent values that it writes
-  std::vector<HostResult> returned{};  ///< what it returned beside tensors, where that depends on data
-  std::vector<std::byte> constant{};   ///< of CallKind::constant
-  std::string path{};                  ///< parameter path or user scope
+  c10::SmallVector<ValueId, 2> updates{};  ///< persistent values that it writes
+  std::vector<HostResult> returned{};      ///< what it returned beside tensors, where that depends on data
+  std::vector<std::byte> constant{};       ///< of CallKind::constant
+  std::string path{};                      ///< parameter path or user scope
   Phase phase = Phase::forward;
   NodeId forward{};
   bool repeatable = true;

@@ -50,6 +50,11 @@ class Remaker : public StorageOwner {
   [[nodiscard]] Recorder& recorder() { return recorder_; }
   [[nodiscard]] const GuideCounters& counters() const { return counters_; }
   [[nodiscard]] const TransferStats& transfers() const { return storages_.transfers(); }
+  /// So long a step is to be expected.
+  void expect(std::size_t calls, std::size_t values, std::size_t storages) {
+    recorder_.expect(calls, values, storages);
+    reserve(values, storages);
+  }
   /// Compares everything that runs again with what it was; throws at the first difference.
   void verify() { checks_.emplace(); }
 
@@ -96,10 +101,20 @@ class Remaker : public StorageOwner {
     std::vector<StorageIndex> storages_;
   };
 
+  void reserve(std::size_t values, std::size_t storages) {
+    storages_.reserve(storages);
+    marks_.reserve(storages);
+    makeable_.reserve(values);
+    pure_.reserve(values);
+    updated_at_.reserve(values);
+    readers_.reserve(values);
+  }
+
   void catch_up() {
     storages_.catch_up();
     if (marks_.size() < storages_.size()) marks_.resize(storages_.size());
     if (makeable_.size() == recording().values.size()) return;
+    updated_at_.resize(recording().values.size());
     makeable_.resize(recording().values.size(), false);
     pure_.resize(recording().values.size(), false);
     readers_.resize(recording().values.size());
@@ -465,8 +480,7 @@ class Remaker : public StorageOwner {
       for (const ArgumentSlot& read : recording().calls[node.index].reads) {
         if (!read.value.valid() || is_moved_statistic(recording().calls[node.index], read)) continue;
         const ValueId from = recorder_.maker_of(read.value);
-        const auto updated = updated_at_.find(from.index);
-        if (updated != updated_at_.end() && updated->second > node)
+        if (updated_at_[from.index].valid() && updated_at_[from.index] > node)
           throw Error(Errc::capture_failed, detail::describe(recording(), maker) + " cannot be made again: " +
                                                 detail::describe(recording(), from) + " has been changed since");
         ++reads[from.index];
@@ -521,7 +535,7 @@ class Remaker : public StorageOwner {
   }
 
   std::unordered_map<std::size_t, GeneratorState> generator_before_;  // by call
-  std::unordered_map<std::uint32_t, NodeId> updated_at_;              // value from before the step -> the last call that wrote it
+  std::vector<NodeId> updated_at_;                                    // by value from before the step: the last call that wrote it
   std::optional<ContentChecks> checks_;
   std::vector<std::uint32_t> counted_;  // by call: the count of costs that it was last a part of
   std::uint32_t count_ = 0;

@@ -69,6 +69,7 @@ class StepStorages final : public BlockKeeper {
   }
 
   [[nodiscard]] std::size_t size() const { return spots_.size(); }
+  void reserve(std::size_t storages) { spots_.reserve(storages); }
   [[nodiscard]] Where where(StorageIndex s) const { return spots_[s].where; }
   [[nodiscard]] Bytes bytes(StorageIndex s) const { return spots_[s].bytes; }
   [[nodiscard]] const TransferStats& transfers() const { return transfers_; }
@@ -181,6 +182,7 @@ class StepStorages final : public BlockKeeper {
       return true;
     }
     if (table().alive(tag)) return false;  // only its memory was exchanged: resized
+    table().forget(tag);
     if (!owner_.died(tag)) {
       spots_[tag].where = Where::gone;
       return false;
@@ -248,6 +250,7 @@ class StepStorages final : public BlockKeeper {
     has_late_deaths_.store(false, std::memory_order_relaxed);
     for (const LateDeath& death : std::exchange(late_deaths_, {})) {
       const StorageIndex s = death.storage;
+      if (!table().alive(s)) table().forget(s);
       if (death.data == nullptr) {
         died_empty(s);
       } else if (!table().alive(s) && owner_.died(s)) {

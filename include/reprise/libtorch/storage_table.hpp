@@ -1,6 +1,6 @@
 #pragma once
 // The storages that a step has touched. Each is held weakly: the table never keeps memory alive, yet the weak pointer keeps the
-// address from being reused, so that an address names one storage for as long as the table lives.
+// address from being reused, so that an address names one storage until the table is told to forget it.
 //
 //   StorageIndex s = table.find(tensor);         // 7
 //   c10::DataPtr bytes = table.empty(s);         // whoever holds a tensor over it now holds an empty one
@@ -40,23 +40,33 @@ class StorageTable {
 
   /// Index of the tensor's storage, or no_storage.
   [[nodiscard]] StorageIndex find(const c10::StorageImpl* storage) const {
-    return index_.find(key_of(storage));
+    const StorageIndex s = index_.find(key_of(storage));
+    return s != no_storage && entries_[s].storage == storage ? s : no_storage;
   }
 
   StorageIndex add(const c10::Storage& storage) {
     const auto index = static_cast<StorageIndex>(entries_.size());
-    index_.insert(key_of(storage.unsafeGetStorageImpl()), index);
+    index_.assign(key_of(storage.unsafeGetStorageImpl()), index);
     entries_.push_back({storage.getWeakStorageImpl(), storage.unsafeGetStorageImpl(), false, false});
     return index;
   }
 
   [[nodiscard]] std::size_t size() const { return entries_.size(); }
-  void reserve(std::size_t storages) { entries_.reserve(storages); }
+  void reserve(std::size_t storages) {
+    entries_.reserve(storages);
+    index_.reserve(storages);
+  }
 
   /// A strong pointer while it is in scope; null where the storage has died.
   [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> lock(StorageIndex s) const { return entries_[s].weak.lock(); }
   [[nodiscard]] bool alive(StorageIndex s) const { return entries_[s].weak.use_count() > 0; }
   [[nodiscard]] bool emptied(StorageIndex s) const { return entries_[s].emptied; }
+
+  /// It has died: what little memory it still takes, among larger blocks that want to become one, is given back.
+  void forget(StorageIndex s) {
+    entries_[s].storage = nullptr;
+    entries_[s].weak.reset();
+  }
 
   /// Takes the bytes out from under every tensor over the storage. Only blocks of the counting allocator may be taken.
   /// `when_dead` is what the storage holds meanwhile: no data, but perhaps a deleter that tells of its death.
@@ -88,7 +98,7 @@ class StorageTable {
  private:
   struct Entry {
     c10::weak_intrusive_ptr<c10::StorageImpl> weak;
-    c10::StorageImpl* storage;  // valid memory while `weak` exists, a live object only while alive()
+    c10::StorageImpl* storage;  // valid memory until forgotten, a live object only while alive()
     bool watched;
     bool emptied;
   };
