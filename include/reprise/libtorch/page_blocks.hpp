@@ -59,7 +59,8 @@ class PageBlocks {
   void give(std::byte* pages, std::size_t mapped) {
     const std::lock_guard lock(guard_);
     const Bytes bytes{static_cast<std::int64_t>(mapped)};
-    if (cpu_memory().reserved() + bytes > std::min(limit_, most_live_)) return unmap(pages, mapped);
+    const Bytes rounding{most_live_.count / 64};  // headers, and what whole pages are more than was asked for
+    if (cpu_memory().reserved() + bytes > std::min(limit_, most_live_ + rounding)) return unmap(pages, mapped);
     waiting_.push_back({pages, mapped});
     by_size_.emplace(mapped, std::prev(waiting_.end()));
     cpu_memory().add_spare(bytes.count);
