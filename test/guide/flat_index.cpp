@@ -17,6 +17,14 @@ TEST_CASE("a key has the number that it was given first") {
   CHECK(index.find(1) == FlatIndex::none);
 }
 
+TEST_CASE("a key can be given another number, and room can be made before") {
+  FlatIndex index;
+  index.reserve(1000);
+  for (std::uint32_t i = 0; i < 1000; ++i) index.assign(i * 64, i);
+  for (std::uint32_t i = 0; i < 1000; i += 2) index.assign(i * 64, i + 5000);
+  for (std::uint32_t i = 0; i < 1000; ++i) CHECK(index.find(i * 64) == (i % 2 == 0 ? i + 5000 : i));
+}
+
 TEST_CASE("an index finds what a map finds, for addresses, counters and anything") {
   std::mt19937_64 random(5);
   for (const std::uint64_t step : {std::uint64_t{1}, std::uint64_t{64}, std::uint64_t{1} << 32, std::uint64_t{0}}) {

@@ -314,6 +314,13 @@ void try_programs(std::uint64_t seed, std::size_t count) {
 
 TEST_CASE("a thousand random programs are the same inside any budget, whatever is dropped", "[guided]") { try_programs(1, 1000); }
 
+TEST_CASE("numbers that autograd keeps are part of the peak", "[guided]") {
+  Coverage coverage;
+  Rng rng{11 * 1'000'003 + 169};  // a gradient penalty whose peak has three of them
+  try_program(rng, coverage);
+  CHECK(coverage.planned == 1);
+}
+
 TEST_CASE("ten thousand more", "[.full][guided]") {
   const char* seed = std::getenv("REPRISE_RANDOM_SEED");
   try_programs(seed != nullptr ? std::strtoull(seed, nullptr, 10) : std::random_device{}(), 10'000);

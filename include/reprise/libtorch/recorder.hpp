@@ -123,6 +123,7 @@ class Recorder final : public DispatchHook {
   [[nodiscard]] const Recording& recording() const { return recording_; }
   [[nodiscard]] StorageIndex storage_of(ValueId v) const { return v.valid() ? storage_of_value_[v.index] : no_storage; }
   [[nodiscard]] bool is_persistent(StorageIndex s) const { return state_[s].persistent; }
+  [[nodiscard]] bool holds_number(StorageIndex s) const { return state_[s].number; }
   [[nodiscard]] Bytes base() const { return base_; }
   /// The call must not be run again, for a reason that was found out later.
   void forbid_again(NodeId node) { recording_.calls[node.index].repeatable = false; }
@@ -155,6 +156,7 @@ class Recorder final : public DispatchHook {
   }
   /// What was let go since the last op becomes part of the recording: it existed until here.
   void add_releases() {
+    add_kept_numbers();
     for (ValueId v : std::exchange(released_, {})) {
       Call call;
       call.kind = CallKind::release;
@@ -199,6 +201,7 @@ class Recorder final : public DispatchHook {
   /// What is known of a storage beside the table's entry.
   struct StorageState {
     bool persistent = false;
+    bool number = false;                ///< wrapped by LibTorch, and kept by somebody
     bool made_without_tensors = false;  ///< its contents do not depend on data: a factory's result
     bool exposed = false;               ///< the host has had a pointer to it
     std::vector<std::byte> seen{};      ///< of an exposed one: its contents when an op last saw it; empty where none has
@@ -211,6 +214,12 @@ class Recorder final : public DispatchHook {
   struct ValueOrigin {
     ValueId maker{};  ///< what it is a view of; itself where it is none
     ValueId root{};   ///< what brought its storage
+  };
+
+  /// Wrapped for the running op. Whether it outlives the op is seen at the next one.
+  struct WrappedNumber {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    ValueId value;
   };
 
   struct PendingWrite {
@@ -282,7 +291,7 @@ class Recorder final : public DispatchHook {
     for (const ArgumentSlot& slot : call.reads) unwatch(slot.value);
 
     cpu_memory().open_window();
-    const Bytes before = cpu_memory().existing();
+    const Bytes before = cpu_memory().existing() - bytes_of_numbers();
     const Microseconds moving = memory_gate() != nullptr ? memory_gate()->time_spent() : Microseconds{};
     const auto start = std::chrono::steady_clock::now();
     try {
@@ -474,7 +483,45 @@ class Recorder final : public DispatchHook {
       if (const auto known = std::ranges::find_if(scalars_, is_same); known != scalars_.end()) return *known;
     value.name = "scalar." + std::to_string(scalars_.size());
     scalars_.push_back(add_value(std::move(value)));
+    if (!share_numbers_) numbers_.push_back({tensor.storage().getWeakStorageImpl(), scalars_.back()});
     return scalars_.back();
+  }
+
+  // They are there while the op runs, as if it had made them for itself.
+  [[nodiscard]] Bytes bytes_of_numbers() const {
+    Bytes sum{};
+    for (std::size_t i = 0; i < numbers_.size(); ++i) {
+      const auto is_same = [&](const WrappedNumber& other) { return other.storage == numbers_[i].storage; };
+      const bool twice = std::any_of(numbers_.begin(), numbers_.begin() + static_cast<std::ptrdiff_t>(i), is_same);
+      const auto storage = numbers_[i].storage.lock();
+      if (storage && !twice && CountingAllocator::serial_of(storage->data_ptr()) > start_serial_) sum += bytes_of(*storage);
+    }
+    return sum;
+  }
+
+  // Autograd saves numbers as it saves tensors, by the thousand where gradients are differentiated again.
+  void add_kept_numbers() {
+    for (const WrappedNumber& number : std::exchange(numbers_, {})) {
+      const c10::Storage storage(number.storage.lock());
+      if (!storage || table_.find(storage.unsafeGetStorageImpl()) != no_storage || bytes_of(storage) == Bytes{0}) continue;
+      if (CountingAllocator::serial_of(storage.data_ptr()) <= start_serial_) continue;
+      RecordedValue value;
+      value.geometry = recording_.values[number.value.index].geometry;
+      value.role = Role::constant;
+      value.producer = NodeId{recording_.calls.size()};
+      value.bytes = bytes_of(storage);
+      const StorageIndex s = track(storage);
+      state_[s].number = true;
+      state_[s].bytes = value.bytes;
+      const ValueId v = state_[s].root = add_value(std::move(value), s);
+      state_[s].views.push_back(v);
+      Call call;
+      call.kind = CallKind::number;
+      call.results.push_back({ResultSlot::From::returned, 0, -1, v});
+      call.phase = current_phase();
+      call.repeatable = false;
+      recording_.calls.push_back(std::move(call));
+    }
   }
 
   ValueId add_persistent(const at::Tensor& tensor, Origin origin, std::size_t index, Role role, std::string name) {
@@ -772,6 +819,7 @@ class Recorder final : public DispatchHook {
   std::vector<ValueOrigin> origin_of_value_;    // by ValueId
   FlatIndex forward_of_;                        // autograd's sequence number -> the call that it was given to
   std::vector<ValueId> scalars_;
+  c10::SmallVector<WrappedNumber, 2> numbers_;  // that the op was given
   ValueId generator_{};
   GeneratorState generator_after_ = GeneratorState::now();  // where the last random op left it
   std::uint64_t sequence_ = 0;

@@ -85,6 +85,7 @@ enum class CallKind : std::uint8_t {
   alias,     ///< a view that nobody asked for: an older view read after a write
   constant,  ///< bytes that the host wrote into a tensor made in the step
   release,   ///< the user's code lets go of what it reads: until here that was held
+  number,    ///< a number that LibTorch wrapped for the op before it, and that somebody has kept: its few bytes exist from here on
 };
 
 /// The lists that every call has lie inside of it up to the usual length: an allocation for each would cost more than all else that is
@@ -114,9 +115,10 @@ struct Call {
       case CallKind::op: return facts->name;
       case CallKind::alias: return "reprise::alias";
       case CallKind::constant: return "reprise::constant";
-      case CallKind::release: break;
+      case CallKind::release: return "reprise::release";
+      case CallKind::number: break;
     }
-    return "reprise::release";
+    return "reprise::number";
   }
 };
 

@@ -112,7 +112,10 @@ class Remaker : public StorageOwner {
 
   void catch_up() {
     storages_.catch_up();
-    if (marks_.size() < storages_.size()) marks_.resize(storages_.size());
+    for (auto s = static_cast<StorageIndex>(marks_.size()); s < storages_.size(); ++s) {
+      marks_.emplace_back();
+      marks_[s].pinned = marks_[s].told = recorder_.holds_number(s);  // not worth giving up
+    }
     if (makeable_.size() == recording().values.size()) return;
     updated_at_.resize(recording().values.size());
     makeable_.resize(recording().values.size(), false);
