@@ -3,6 +3,9 @@
 #   core, libtorch   what the test needs          example   an example program, run
 #   build            compiles something itself    full      tagged [.full]: takes long
 
+include(RepriseGroups)
+set(REPRISE_TESTS_AT_ONCE 1 CACHE STRING "Files of tests that are compiled together: 10 saves most of the time where all are compiled")
+
 find_package(Catch2 REQUIRED)  # 2.13 (Debian 12) or 3 (Ubuntu 24.04)
 
 # main() and, with Catch2 2, the framework itself: compiled once for all test executables.
@@ -47,7 +50,8 @@ endfunction()
 
 # One executable for all that needs no LibTorch; one ctest entry a test case.
 function(reprise_add_core_tests)
-  reprise_add_program(reprise_core_tests SOURCES ${ARGN} LIBRARIES reprise_test_main)
+  reprise_group_sources(core_groups ${REPRISE_TESTS_AT_ONCE} ${ARGN})
+  reprise_add_program(reprise_core_tests SOURCES ${core_groups} LIBRARIES reprise_test_main)
   target_compile_definitions(reprise_core_tests PRIVATE REPRISE_TEST_DIR="${CMAKE_CURRENT_SOURCE_DIR}")
   target_include_directories(reprise_core_tests PRIVATE "${PROJECT_SOURCE_DIR}/examples")
   reprise_discover_tests(reprise_core_tests core 600)
@@ -62,7 +66,8 @@ endfunction()
 
 # One executable for all that needs LibTorch; one ctest entry a file, since loading LibTorch costs more than most tests do.
 function(reprise_add_libtorch_tests)
-  reprise_add_program(reprise_libtorch_tests LIBTORCH SOURCES ${ARGN} LIBRARIES reprise_test_main reprise_examples_common)
+  reprise_group_sources(libtorch_groups ${REPRISE_TESTS_AT_ONCE} ${ARGN})
+  reprise_add_program(reprise_libtorch_tests LIBTORCH SOURCES ${libtorch_groups} LIBRARIES reprise_test_main reprise_examples_common)
   target_compile_definitions(reprise_libtorch_tests PRIVATE REPRISE_TEST_DIR="${CMAKE_CURRENT_SOURCE_DIR}")
   foreach(source IN LISTS ARGN)
     get_filename_component(stem "${source}" NAME_WE)
