@@ -217,21 +217,19 @@ TEST_CASE("a share of one shape's peak is not the limit of another") {
   torch::manual_seed(1);
   torch::nn::Sequential net(torch::nn::Linear(64, 64), torch::nn::Tanh(), torch::nn::Linear(64, 64), torch::nn::Tanh());
   torch::optim::Adam adam(net->parameters());
-  for (const Budget& budget : {Budget::savable(100), Budget::savable(60)}) {
-    Replaying step{net, [&](const Tensor& x) { return net->forward(x).pow(2).sum(); },
-                   TrainStepOptions{.budget = budget, .planning = quick, .on_fallback = OnFallback::error}};
-    for (int i = 0; i < 6; ++i) {
-      INFO("step " << i);
-      adam.zero_grad();
-      const Tensor x = torch::randn({i % 2 == 0 ? 20 : 256, 64});
-      REQUIRE_NOTHROW(step(x));
-      CHECK((step.last().replayed || step.last().moved == 0_B));
-      if (step.last().replayed) CHECK(step.last().reserved_peak <= step.last().budget);
-      adam.step();
-    }
-    CHECK(step.counters().captures == 2);
-    CHECK(step.counters().replays == 4);
+  Replaying step{net, [&](const Tensor& x) { return net->forward(x).pow(2).sum(); },
+                 TrainStepOptions{.budget = Budget::savable(100), .planning = quick, .on_fallback = OnFallback::error}};
+  for (int i = 0; i < 6; ++i) {
+    INFO("step " << i);
+    adam.zero_grad();
+    const Tensor x = torch::randn({i % 2 == 0 ? 20 : 256, 64});
+    REQUIRE_NOTHROW(step(x));
+    CHECK(step.last().moved == 0_B);
+    if (step.last().replayed) CHECK(step.last().reserved_peak <= step.last().budget);
+    adam.step();
   }
+  CHECK(step.counters().captures == 2);
+  CHECK(step.counters().replays == 4);
 }
 
 TEST_CASE("a budget that no schedule meets: moved out with a notice, or an error with the bounds") {

@@ -37,7 +37,11 @@ class PageBlocks {
 
   /// Pages for a block of this thread; nullptr where it is to come from the heap. `mapped` is what give() has to get back.
   std::byte* take(std::size_t bytes, std::size_t& mapped) {
-    if (bytes < smallest || limit_here() <= Bytes{0} || limit_here() > machine()) return nullptr;
+    if (limit_here() <= Bytes{0} || limit_here() > machine()) return nullptr;
+    if (bytes < smallest) {
+      make_room(Bytes{static_cast<std::int64_t>(bytes)});
+      return nullptr;
+    }
     const std::size_t whole = round_up(bytes);
     const std::lock_guard lock(guard_);
     limit_ = limit_here();
@@ -80,6 +84,13 @@ class PageBlocks {
   }
 
  private:
+  // What waits must not stand in the way of a small block either.
+  void make_room(Bytes bytes) {
+    if (cpu_memory().reserved() + bytes <= limit_here()) return;
+    const std::lock_guard lock(guard_);
+    trim_to(limit_here() - bytes);
+  }
+
   struct Waiting {
     std::byte* pages;
     std::size_t mapped;
