@@ -23,22 +23,24 @@
 
 namespace examples {
 
-enum class Fate { ran, out_of_memory, failed };
+enum class Fate { ran, out_of_memory, no_plan, failed };
 
 struct Measured {
   std::string variant{};
   std::int64_t batch = 0;
   Fate fate = Fate::ran;
   std::string why{};              ///< where it did not run
-  reprise::Bytes peak{};          ///< of LibTorch's allocator, at most during a step
+  reprise::Bytes peak{};          ///< of LibTorch's allocator, at most during a step; arenas count as a whole
+  reprise::Bytes live{};          ///< the same, of what is in use in arenas: what a plan predicts
   reprise::Bytes resident{};      ///< of the process, at most during a step
   reprise::Bytes predicted{};     ///< 0 where nobody predicts
   reprise::Bytes budget{};        ///< 0 for none
   std::vector<double> seconds{};  ///< forward and backward, step by step
   std::size_t recomputed = 0;     ///< ops that ran again in a step; 0 where that is not counted
   std::vector<std::string> bits{};  ///< a digest of loss and gradients after each step
-  std::string equal{};              ///< to eager: "yes", "no", or "not known" where eager did not run
+  std::string equal{};              ///< to eager: "yes" or "no"; where eager did not run, to the first that did
 
+  [[nodiscard]] bool over_budget() const { return fate == Fate::ran && budget > reprise::Bytes{0} && peak > budget; }
   [[nodiscard]] double median() const { return seconds.empty() ? 0 : quantile(seconds, 0.5); }
 };
 
@@ -57,14 +59,26 @@ inline constexpr const char* variant_names[] = {"eager", "checkpoint", "MemoryBu
   return all;
 }
 
-/// Says of each run whether its loss and gradients are eager's, bit for bit.
+/// What the bits of a batch size are compared with: eager's where it ran, else those of the first that ran.
+[[nodiscard]] inline const Measured* bits_reference(const std::vector<Measured>& runs, std::int64_t batch) {
+  const Measured* eager = find_run(runs, batch, "eager");
+  if (eager != nullptr && eager->fate == Fate::ran) return eager;
+  for (const Measured& m : runs)
+    if (m.batch == batch && m.fate == Fate::ran) return &m;
+  return nullptr;
+}
+
+/// Says of each run whether its loss, gradients and buffers are eager's, bit for bit.
 inline void compare_bits(std::vector<Measured>& runs) {
   for (Measured& m : runs) {
     if (m.fate != Fate::ran) continue;
-    const Measured* eager = find_run(runs, m.batch, "eager");
-    m.equal = eager == nullptr || eager->fate != Fate::ran ? "not known" : m.bits == eager->bits ? "yes" : "no";
+    const Measured* other = bits_reference(runs, m.batch);
+    const bool same = m.bits == other->bits, eager = other->variant == "eager";
+    if (eager) m.equal = same ? "yes" : "no";
+    else m.equal = other == &m ? "not known" : (same ? "as " : "not as ") + other->variant;
   }
 }
+[[nodiscard]] inline bool bits_differ(const Measured& m) { return m.equal == "no" || m.equal.starts_with("not as"); }
 
 [[nodiscard]] inline std::string percent_text(double part, double whole) {
   return whole > 0 ? reprise::short_number(100 * part / whole, 1) + " %" : "";
@@ -72,20 +86,21 @@ inline void compare_bits(std::vector<Measured>& runs) {
 
 [[nodiscard]] inline std::string summary_table(const std::vector<Measured>& runs) {
   std::ostringstream out;
-  out << "| batch | variant | allocator peak | of eager | predicted | resident peak | step, median | middle half | of eager | ran again | equal to eager |\n"
-      << "|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|---|\n";
+  out << "| batch | variant | allocator peak | of eager | in use | predicted | resident peak | step, median | middle half | of eager | ran again | equal to eager |\n"
+      << "|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n";
   for (const Measured& m : runs) {
     out << "| " << m.batch << " | " << m.variant << " | ";
     if (m.fate != Fate::ran) {
-      out << (m.fate == Fate::out_of_memory ? "out of memory" : "failed: " + m.why) << " | | | | | | | | |\n";
+      out << (m.fate == Fate::out_of_memory ? "out of memory" : (m.fate == Fate::no_plan ? "no plan: " : "failed: ") + m.why)
+          << " | | | | | | | | | |\n";
       continue;
     }
     const Measured* eager = find_run(runs, m.batch, "eager");
     const bool known = eager != nullptr && eager->fate == Fate::ran;
     const auto share = [&](double part, double whole) { return known ? percent_text(part, whole) : std::string("not known"); };
-    out << format_bytes(m.peak) << " | "
+    out << format_bytes(m.peak) << (m.over_budget() ? ", over the budget of " + format_bytes(m.budget) : "") << " | "
         << share(static_cast<double>(m.peak.count), known ? static_cast<double>(eager->peak.count) : 0) << " | "
-        << (m.predicted > reprise::Bytes{0} ? format_bytes(m.predicted) : "") << " | " << format_bytes(m.resident) << " | "
+        << format_bytes(m.live) << " | " << (m.predicted > reprise::Bytes{0} ? format_bytes(m.predicted) : "") << " | " << format_bytes(m.resident) << " | "
         << reprise::short_number(m.median() * 1000, 1) << " ms | " << reprise::short_number(quantile(m.seconds, 0.25) * 1000, 1) << " to "
         << reprise::short_number(quantile(m.seconds, 0.75) * 1000, 1) << " | " << share(m.median(), known ? eager->median() : 0) << " | "
         << (m.recomputed > 0 ? std::to_string(m.recomputed) : "") << " | " << m.equal << " |\n";
@@ -118,7 +133,7 @@ std::string bars(const std::vector<Measured>& runs, const std::string& title, re
       if (m == nullptr) continue;
       const double left = static_cast<double>(i) + margin + width * static_cast<double>(v);
       if (m->fate != Fate::ran) {
-        chart.label(left + width / 2, 0, m->fate == Fate::out_of_memory ? "OOM" : "failed");
+        chart.label(left + width / 2, 0, m->fate == Fate::out_of_memory ? "OOM" : m->fate == Fate::no_plan ? "no plan" : "failed");
         continue;
       }
       chart.box(left + 0.01, left + width - 0.01, 0, value(*m), variant_colors[v],
@@ -149,9 +164,9 @@ std::string bars(const std::vector<Measured>& runs, const std::string& title, re
 }
 
 inline nlohmann::json to_json(const Measured& m) {
-  constexpr const char* fates[] = {"ran", "out of memory", "failed"};
+  constexpr const char* fates[] = {"ran", "out of memory", "no plan", "failed"};
   return {{"variant", m.variant},       {"batch", m.batch},           {"fate", fates[static_cast<int>(m.fate)]},
-          {"why", m.why},               {"peak_bytes", m.peak.count}, {"resident_bytes", m.resident.count},
+          {"why", m.why},               {"peak_bytes", m.peak.count}, {"live_bytes", m.live.count}, {"resident_bytes", m.resident.count},
           {"predicted_bytes", m.predicted.count}, {"budget_bytes", m.budget.count}, {"seconds", m.seconds},
           {"recomputed", m.recomputed}, {"bits", m.bits},             {"equal_to_eager", m.equal}};
 }
@@ -161,9 +176,10 @@ inline nlohmann::json to_json(const Measured& m) {
   m.variant = j.at("variant").get<std::string>();
   m.batch = j.at("batch").get<std::int64_t>();
   const auto fate = j.at("fate").get<std::string>();
-  m.fate = fate == "ran" ? Fate::ran : fate == "failed" ? Fate::failed : Fate::out_of_memory;
+  m.fate = fate == "ran" ? Fate::ran : fate == "out of memory" ? Fate::out_of_memory : fate == "no plan" ? Fate::no_plan : Fate::failed;
   m.why = j.at("why").get<std::string>();
   m.peak = {j.at("peak_bytes").get<std::int64_t>()};
+  m.live = {j.at("live_bytes").get<std::int64_t>()};
   m.resident = {j.at("resident_bytes").get<std::int64_t>()};
   m.predicted = {j.at("predicted_bytes").get<std::int64_t>()};
   m.budget = {j.at("budget_bytes").get<std::int64_t>()};

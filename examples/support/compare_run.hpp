@@ -1,7 +1,7 @@
 #pragma once
 // One variant of a training step at one batch size, measured; and what the planner says of it without running it.
 //
-//   Measured m = run_variant("TrainStep", {.model = "bert", .batch = 8, .budget = "50%"});
+//   Measured m = run_variant("TrainStep", {.model = "bert", .batch = 8, .budget = Budget::share(50)});
 //
 // Weights, data and random numbers come from one seed, so that loss and gradients of two variants can be compared by their digests.
 
@@ -23,7 +23,8 @@
 namespace examples {
 
 struct RunOptions {
-  std::string model = "resnet18", config = "tiny", budget = "50%", strategy = "anneal", spill{};
+  std::string model = "resnet18", config = "tiny", strategy = "anneal", spill{};
+  reprise::Budget budget = reprise::Budget::share(50);
   std::int64_t batch = 0, size = 0, warmup = 2, runs = 5;
   std::uint64_t seed = 1;
   double effort = 1;
@@ -62,12 +63,11 @@ inline void reset_resident_peak() { std::ofstream("/proc/self/clear_refs") << '5
 class Variant {
  public:
   Variant(const std::string& name, const RunOptions& options, const models::Task& task) : name_(name), task_(task) {
-    const reprise::Budget budget = reprise::Budget::parse(options.budget);
     const reprise::PlanRequest planning{.effort = options.effort};
     if (name == "TrainStep")
       compiled_ = std::make_unique<Compiled>(task.module, task.loss,
                                              reprise::TrainStepOptions{.name = options.model,
-                                                                       .budget = budget,
+                                                                       .budget = options.budget,
                                                                        .strategy = options.strategy,
                                                                        .planning = planning,
                                                                        .on_fallback = reprise::OnFallback::error,
@@ -75,7 +75,7 @@ class Variant {
                                                                        .limit_until_known = options.cap,
                                                                        .spill_folder = options.spill});
     if (name == "MemoryBudget")
-      guided_ = std::make_unique<reprise::MemoryBudget>(budget, reprise::MemoryBudgetOptions{.name = options.model,
+      guided_ = std::make_unique<reprise::MemoryBudget>(options.budget, reprise::MemoryBudgetOptions{.name = options.model,
                                                                                              .strategy = options.strategy,
                                                                                              .planning = planning,
                                                                                              .plan_in_background = false,
@@ -152,7 +152,7 @@ class Variant {
     const auto start = std::chrono::steady_clock::now();
     const torch::Tensor loss = variant.step(batch);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    const reprise::Bytes peak = reprise::cpu_memory().reserved_peak(), resident = resident_peak();
+    const reprise::Bytes peak = reprise::cpu_memory().reserved_peak(), live = reprise::cpu_memory().peak(), resident = resident_peak();
     Digest digest;
     digest.add(loss);
     for (const torch::Tensor& p : task.module->parameters())
@@ -162,6 +162,7 @@ class Variant {
     if (i < options.warmup) continue;
     m.seconds.push_back(seconds);
     m.peak = std::max(m.peak, peak);
+    m.live = std::max(m.live, live);
     m.resident = std::max(m.resident, resident);
   }
   variant.describe(m);
@@ -185,7 +186,7 @@ struct Forecast {
   Forecast f;
   f.eager = analyse_memory(step.graph()).peak;
   f.floor = floor_bytes(step.graph());
-  const Bytes budget = Budget::parse(options.budget).resolve(f.eager, f.floor);
+  const Bytes budget = options.budget.resolve(f.eager, f.floor);
   if (f.eager <= budget) {
     f.planned = f.eager;
     f.fits = true;

@@ -817,3 +817,32 @@ TEST_CASE("inside a TrainStep and a MemoryBudget's step a block is just called: 
     CHECK(same_bits(eager->parameters()[i].grad(), guided->parameters()[i].grad()));
   }
 }
+
+TEST_CASE("where a TrainStep cannot run from its graph, the blocks that the user named are checkpoints") {
+  at::Generator own = at::detail::createCPUGenerator(7);  // its state at the next step cannot be known: no graph
+  torch::nn::Linear a(64, 64);
+  const Tensor x = torch::randn({32, 64});
+  int calls = 0;
+  const auto block = [&](const Tensor& t) {
+    ++calls;
+    return torch::exp(torch::tanh(torch::sin(a(t))));
+  };
+  const auto loss_of = [&](auto call) {
+    own.set_current_seed(7);
+    return call(block, x + torch::randn({32, 64}, own)).square().mean();
+  };
+  const Tensor expected = loss_of(Plain{});
+  expected.backward();
+  const Tensor gradient = a->weight.grad().clone();
+
+  Replaying step{a, [&](Tensor) { return loss_of(WithCheckpoint{}); }};
+  for (int i = 0; i < 3; ++i) {
+    a->zero_grad();
+    calls = 0;
+    CHECK(same_bits(expected, step(x)));
+    CHECK(same_bits(gradient, a->weight.grad()));
+    CHECK(calls == (i == 0 ? 1 : 2));  // recorded: once; then in forward, and again in backward
+  }
+  CHECK(step.counters().replays == 0);
+  CHECK(step.counters().eager_runs == 2);
+}
