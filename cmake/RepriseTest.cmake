@@ -5,6 +5,9 @@
 
 include(RepriseGroups)
 set(REPRISE_TESTS_AT_ONCE 1 CACHE STRING "Files of tests that are compiled together: 10 saves most of the time where all are compiled")
+if(NOT REPRISE_TESTS_AT_ONCE MATCHES "^[1-9][0-9]*$")
+  message(FATAL_ERROR "REPRISE_TESTS_AT_ONCE is '${REPRISE_TESTS_AT_ONCE}': it must be a number of files, 1 or more")
+endif()
 
 find_package(Catch2 REQUIRED)  # 2.13 (Debian 12) or 3 (Ubuntu 24.04)
 

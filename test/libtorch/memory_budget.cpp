@@ -2,6 +2,7 @@
 
 #include <reprise_test/guided.hpp>
 #include <reprise_test/temp_dir.hpp>
+#include <reprise_test/watched.hpp>
 
 #include <cstdlib>
 #include <fstream>
@@ -260,7 +261,7 @@ TEST_CASE("outside of a step nothing is recorded, and nothing of a step is left"
       CHECK(DispatchHook::current() == nullptr);
       CHECK(memory_gate() == nullptr);
       CHECK(cpu_memory().existing() == cpu_memory().live());
-      for (const Tensor& t : all_of(*loop.stack.layers)) CHECK_FALSE(t.storage().unsafeGetStorageImpl()->has_materializer());
+      for (const Tensor& t : all_of(*loop.stack.layers)) CHECK_FALSE(is_watched(t));
     }
   }
   CHECK(cpu_memory().live() == before);

@@ -3,6 +3,7 @@
 #include <ATen/record_function.h>
 
 #include <reprise_test/eager.hpp>
+#include <reprise_test/watched.hpp>
 
 #include <reprise/plan/simulate.hpp>
 
@@ -103,15 +104,13 @@ TEST_CASE("nothing is left behind: no key, no hook, no memory") {
     Recorder recorder;
     kept = (x * 2).relu();
     CHECK(c10::impl::tls_local_dispatch_key_set().included_.has(c10::DispatchKey::Fake));
-    if constexpr (can_watch_host<>) CHECK(kept.storage().unsafeGetStorageImpl()->has_materializer());
+    CHECK(is_watched(kept) == can_watch_host<>);
   }
   const auto now = c10::impl::tls_local_dispatch_key_set();
   CHECK(now.included_ == keys.included_);
   CHECK(now.excluded_ == keys.excluded_);
-  if constexpr (can_watch_host<>) {
-    CHECK_FALSE(kept.storage().unsafeGetStorageImpl()->has_materializer());
-    CHECK_FALSE(x.storage().unsafeGetStorageImpl()->has_materializer());
-  }
+  CHECK_FALSE(is_watched(kept));
+  CHECK_FALSE(is_watched(x));
   CHECK(kept.use_count() == 1);
   CHECK(kept.storage().use_count() == 1);
   kept.reset();

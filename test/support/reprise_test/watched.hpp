@@ -1,0 +1,19 @@
+#pragma once
+// Whether a tensor's storage will tell when the host takes a pointer to it. Never, with a LibTorch that has no hook for it: a template,
+// so that what is not there is not looked for.
+
+#include <torch/types.h>
+
+#include <reprise/libtorch/storage_table.hpp>
+
+namespace reprise::testing {
+
+template <class Impl>
+[[nodiscard]] bool has_host_hook(Impl& storage) {
+  if constexpr (can_watch_host<Impl>) return storage.has_materializer();
+  else return false;
+}
+
+[[nodiscard]] inline bool is_watched(const torch::Tensor& tensor) { return has_host_hook(*tensor.storage().unsafeGetStorageImpl()); }
+
+}  // namespace reprise::testing
