@@ -49,6 +49,7 @@
 #include <reprise/plan/live_schedule.hpp>
 #include <reprise/plan/max_flow.hpp>
 #include <reprise/plan/overload_sum.hpp>
+#include <reprise/plan/page_give_backs.hpp>
 #include <reprise/plan/peak_tree.hpp>
 #include <reprise/plan/penalised_search.hpp>
 #include <reprise/plan/pins.hpp>

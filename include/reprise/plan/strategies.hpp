@@ -31,6 +31,7 @@ inline void check_strategy(std::string_view name) {
 
 /// Throws Errc::bad_argument for a name that is none of strategy_names.
 [[nodiscard]] inline Plan plan_with(std::string_view name, const StepGraph& graph, const PlanRequest& request) {
+  check_strategy(name);
   const auto run = [&](auto strategy) { return Planner<MeasuredCost, decltype(strategy)>{strategy}.plan(graph, request); };
   if (name == "mu-two") return run(MuTwo{});
   if (name == "mu-two-exact") return run(MuTwoExact{});
@@ -38,9 +39,7 @@ inline void check_strategy(std::string_view name) {
   if (name == "chain-dp") return run(ChainDp{});
   if (name == "anneal") return run(Anneal{});
   if (name == "exhaustive") return run(Exhaustive{});
-  if (name == "portfolio") return run(Portfolio{});
-  check_strategy(name);
-  throw Error(Errc::bad_argument, "strategy '" + std::string(name) + "' has a name, but nothing behind it");
+  return run(Portfolio{});
 }
 
 }  // namespace reprise
