@@ -82,7 +82,7 @@ TEST_CASE("gradients are accumulated over two backward passes", "[guided]") {
 }
 
 TEST_CASE("a graph that is retained is walked twice, before and after the optimizer", "[guided]") {
-  check_equal([] {
+  check_planned([] {
     auto optimizer = std::make_shared<std::unique_ptr<torch::optim::SGD>>();
     return stack_program({}, [optimizer](Stack& stack, const Tensor& x, int) {
       if (!*optimizer) *optimizer = std::make_unique<torch::optim::SGD>(stack.layers->parameters(), torch::optim::SGDOptions(0.001));
@@ -93,11 +93,11 @@ TEST_CASE("a graph that is retained is walked twice, before and after the optimi
       loss.backward({}, false);
       (*optimizer)->step();
     });
-  });
+  }, {70, 50, 35, least}, 6, 2);
 }
 
 TEST_CASE("a gradient penalty differentiates twice", "[guided]") {
-  check_equal([] {
+  check_planned([] {
     return stack_program({}, [](Stack& stack, const Tensor& x, int) {
       stack.layers->zero_grad(true);
       Tensor in = x.detach().requires_grad_();
@@ -105,11 +105,11 @@ TEST_CASE("a gradient penalty differentiates twice", "[guided]") {
       const auto grads = torch::autograd::grad({out}, {in}, {}, true, true);
       (out + grads[0].pow(2).sum()).backward();
     });
-  });
+  }, {70, 50, 35, least}, 6, 2);
 }
 
 TEST_CASE("what the user keeps is readable in the middle of the step and after it", "[guided]") {
-  check_equal([] {
+  check_planned([] {
     auto kept = std::make_shared<std::vector<Tensor>>();
     auto sums = std::make_shared<std::vector<double>>();
     Program program = stack_program({}, [kept, sums](Stack& stack, const Tensor& x, int) {
@@ -128,11 +128,11 @@ TEST_CASE("what the user keeps is readable in the middle of the step and after i
                      tensors.push_back(torch::tensor(*sums));
                      return tensors;
                    }};
-  });
+  }, {70, 50, 35, least}, 6, 2);
 }
 
 TEST_CASE("the host fills a tensor in the step, and keeps a pointer", "[guided]") {
-  check_equal([] {
+  check_planned([] {
     return stack_program({}, [](Stack& stack, const Tensor& x, int i) {
       stack.layers->zero_grad(true);
       Tensor noise = torch::empty({256, 64});
@@ -142,11 +142,11 @@ TEST_CASE("the host fills a tensor in the step, and keeps a pointer", "[guided]"
       for (int k = 0; k < 256 * 64; ++k) p[k] = 0.25f;
       (first + stack.forward(x * noise, [](Tensor h, int) { return torch::gelu(h); }).sum()).backward();
     });
-  });
+  }, {70, 50, 35, least}, 6, 2);
 }
 
 TEST_CASE("state that is passed from step to step", "[guided]") {
-  check_equal(
+  check_planned(
       [] {
         auto state = std::make_shared<Tensor>(torch::zeros({256, 64}));
         Program program = stack_program({}, [state](Stack& stack, const Tensor& x, int) {
@@ -162,11 +162,11 @@ TEST_CASE("state that is passed from step to step", "[guided]") {
                          return tensors;
                        }};
       },
-      {60, 30});
+      {70, 50, 35, least}, 6, 2);
 }
 
 TEST_CASE("two optimizers take turns in one step", "[guided]") {
-  check_equal([] {
+  check_planned([] {
     torch::manual_seed(3);
     auto a = std::make_shared<Stack>(3), b = std::make_shared<Stack>(3);
     auto oa = std::make_shared<torch::optim::Adam>(a->layers->parameters()),
@@ -188,7 +188,7 @@ TEST_CASE("two optimizers take turns in one step", "[guided]") {
                      tensors.insert(tensors.end(), more.begin(), more.end());
                      return tensors;
                    }};
-  });
+  }, {70, 50, 35, least}, 6, 2);  // from the second step on there is state of the optimizers
 }
 
 TEST_CASE("every eviction policy gives the same bits", "[guided]") {
@@ -249,7 +249,7 @@ TEST_CASE("a budget below one op's working set is an error that names the op, an
 TEST_CASE("two budgets in two threads", "[guided]") {
   const auto work = [](Stack stack, std::uint64_t seed) {
     const Tensor x = torch::full({64, 64}, 0.1 * static_cast<double>(seed));
-    MemoryBudget budget{1_GiB, {.plan_in_background = false}};
+    MemoryBudget budget{cpu_memory().live() + Bytes{12 * 64 * 64 * 4}, {.planning = {.effort = 0.1}, .plan_in_background = false, .over_budget = OverBudget::go_on}};
     for (int i = 0; i < 4; ++i) {
       auto step = budget.step();
       stack.layers->zero_grad(true);

@@ -51,6 +51,21 @@ TEST_CASE("backward on a thread of its own that has joined the step", "[guided]"
   CHECK(budget.counters().planned_steps >= 4);
 }
 
+TEST_CASE("backward on a thread that has joined, at every budget", "[guided]") {
+  check_planned([] {
+    return stack_program({}, [](Stack& stack, const Tensor& x, int) {
+      stack.layers->zero_grad(true);
+      Tensor loss = stack.forward(x, gelu).pow(2).mean();
+      const DispatchHook* hook = DispatchHook::current();  // as step.here() does; none where the program runs by itself
+      std::thread([&] {
+        std::optional<DispatchHook::Joined> here;
+        if (hook != nullptr) here.emplace(*hook);
+        loss.backward();
+      }).join();
+    });
+  }, {70, 50, 35, least}, 6, 2);  // from the second step on there are gradients to be zeroed
+}
+
 TEST_CASE("a thread that has not joined the step gets an error that says how to, and never reads what is not there", "[guided]") {
   Stack stack;
   const Tensor x = torch::randn({256, 64});
@@ -179,7 +194,7 @@ def forward(self, x):
                          return tensors;
                        }};
       },
-      {70, 50}, 7, 4);  // the interpreter profiles its first runs and rewrites the code after them
+      {70, 50, 35, least}, 8, 4);  // the interpreter profiles its first runs and rewrites the code after them
 }
 
 #ifdef USE_C10D_GLOO
