@@ -21,6 +21,7 @@
 #include <reprise/plan/frontier.hpp>
 #include <reprise/plan/plan_file.hpp>
 #include <reprise/plan/strategies.hpp>
+#include <reprise/rewrite/pictures.hpp>
 
 #include "support/cli.hpp"
 
@@ -29,7 +30,7 @@ namespace {
 using namespace reprise;
 
 struct Options {
-  std::string graph, out, strategy = "anneal", check, frontier, csv, dot, json;
+  std::string graph, out, strategy = "anneal", check, frontier, csv, dot, json, memory;
   Size budget{};
   double seconds = 0;
   std::uint64_t seed = 1;
@@ -53,6 +54,7 @@ bool parse(Options& o, int argc, char** argv) {
   flags.add("--frontier", "FILE", "draw extra time against budget, as SVG", o.frontier);
   flags.add("--csv", "FILE", "write what happens to each activation", o.csv);
   flags.add("--dot", "FILE", "write the graph with what runs again", o.dot);
+  flags.add("--memory", "FILE", "draw memory over the step, before and after, as SVG", o.memory);
   flags.add("--json", "FILE", "write the summary as JSON", o.json);
   flags.add("--quiet", "print nothing but errors", o.quiet);
   return flags.parse(argc, argv);
@@ -174,6 +176,7 @@ void write_side_files(const Options& o, const StepGraph& graph, const Plan& plan
     write_file_atomically(o.csv, text.str());
   }
   if (!o.dot.empty()) write_file_atomically(o.dot, dot_text(graph, plan.schedule));
+  if (!o.memory.empty()) write_file_atomically(o.memory, memory_before_and_after(graph, plan.schedule, plan.budget));
   if (!o.json.empty()) write_file_atomically(o.json, json_text(graph, plan));
 }
 

@@ -120,7 +120,8 @@ std::string bars(const std::vector<Measured>& runs, const std::string& title, re
   double most = cap ? static_cast<double>(cap->count) : 0;
   for (const Measured& m : runs)
     if (m.fate == Fate::ran) most = std::max(most, value(m));
-  reprise::Chart chart{{.title = title, .subtitle = "labels: share of eager at the same batch size", .x_label = "batch size", .unit = unit},
+  const reprise::AxisTicks axis = reprise::axis_ticks(most * 1.08, unit);
+  reprise::Chart chart{{.title = title, .subtitle = "% of eager at the same batch size; numbers without % are" + axis.suffix, .x_label = "batch size", .unit = unit},
                        {.x_max = static_cast<double>(batches.size()), .y_max = most * 1.08}};
   std::vector<std::string> names;
   for (const std::int64_t b : batches) names.push_back(std::to_string(b));
@@ -139,8 +140,8 @@ std::string bars(const std::vector<Measured>& runs, const std::string& title, re
       chart.box(left + 0.01, left + width - 0.01, 0, value(*m), variant_colors[v],
                 m->variant + ", batch " + std::to_string(m->batch) + ": " + format_bytes(m->peak) + ", " +
                     reprise::short_number(m->median() * 1000, 1) + " ms");
-      if (eager != nullptr && eager->fate == Fate::ran && v > 0)
-        chart.label(left + width / 2, value(*m), reprise::short_number(100 * value(*m) / value(*eager), 0) + "%");
+      const bool shares = eager != nullptr && eager->fate == Fate::ran && v > 0;
+      chart.label(left + width / 2, value(*m), shares ? reprise::short_number(100 * value(*m) / value(*eager), 0) + "%" : reprise::short_number(value(*m) / axis.unit, value(*m) < 10 * axis.unit ? 2 : 1));
     }
   }
   if (cap) chart.horizontal(static_cast<double>(cap->count), "limit " + format_bytes(*cap));
