@@ -61,7 +61,7 @@ TEST_CASE("another shape, layout, mode or thread count is captured anew, and the
   auto [ours, eager] = two_nets();
   Replaying step{ours, [net = ours](const Tensor& x) { return net->forward(x); }};
   const auto x = torch::randn({4, 3, 8, 8});
-  const auto run = [&](const Tensor& input) { same_as_eager(ours, eager, step, input); };
+  const auto run = [&, &ours = ours, &eager = eager](const Tensor& input) { same_as_eager(ours, eager, step, input); };  // clang++ 14
   run(x);
   run(x);
   CHECK(step.counters().captures == 1);
