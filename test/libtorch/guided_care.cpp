@@ -439,6 +439,28 @@ TEST_CASE("a plan ends where the host overwrites what it would make something fr
   check_equal([] { return with_host_writes([](Tensor&, Tensor& scale, int i) { if (i >= 3) fill_by_host(scale, 7); }); }, {70, 50, 35, least}, 7);
 }
 
+TEST_CASE("a frame of the user's own memory that is gone, or another one, before backward", "[guided]") {
+  check_planned([] {
+    auto frame = std::make_shared<std::vector<float>>(256 * 64);
+    return with_loss([frame](Stack& stack, const Tensor& x, int i) {
+      std::copy_n(x.const_data_ptr<float>(), frame->size(), frame->begin());
+      Tensor h = torch::from_blob(frame->data(), {256, 64}).tanh().add(0.1 * i);  // the tensor over it is gone at once
+      std::fill(frame->begin(), frame->end(), 7.0f);
+      return stack.forward(h, [](const Tensor& y, int) { return torch::tanh(y).mul(2).sin(); }).pow(2).mean();
+    });
+  });
+}
+
+TEST_CASE("tensors without elements among the others", "[guided]") {
+  check_equal([] {
+    return with_loss([](Stack& stack, const Tensor& x, int) {
+      const auto forward = [&](const Tensor& in) { return stack.forward(in, [](const Tensor& y, int) { return torch::relu(y).tanh(); }); };
+      const Tensor none = forward(x.slice(0, 0, 0) * 2);
+      return torch::sin(torch::cat({forward(x), none}, 0)).pow(2).mean();
+    });
+  });
+}
+
 TEST_CASE("saving and printing in the middle of a step", "[guided]") {
   const auto make = [] {
     auto texts = std::make_shared<std::string>();

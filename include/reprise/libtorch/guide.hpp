@@ -42,6 +42,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
         choose_(std::move(choose)),
         advice_(std::move(advice)) {
     recorder_.give_each_number_a_value();
+    recorder_.heed_foreign_memory();
     recorder_.heed_other_threads();
     memory_gate() = this;
     PageBlocks::limit_here() = limit;

@@ -142,6 +142,9 @@ class Recorder final : public DispatchHook {
   /// Numbers that LibTorch wraps get a value each, so that a number that changes from step to step leaves the others their ids.
   void give_each_number_a_value() { share_numbers_ = false; }
 
+  /// Nothing runs again that reads memory of the user's own: its tensor may be gone by then, and the bytes another frame.
+  void heed_foreign_memory() { heeds_foreign_ = true; }
+
   /// The user's code held the storage until now, though no op reads it any more: a call of its own says so.
   void note_release(StorageIndex s) {
     const bool persistent = state_[s].persistent;
@@ -201,6 +204,7 @@ class Recorder final : public DispatchHook {
   /// What is known of a storage beside the table's entry.
   struct StorageState {
     bool persistent = false;
+    bool foreign = false;               ///< memory of the user's own (from_blob), which may go or change without a word
     bool number = false;                ///< wrapped by LibTorch, and kept by somebody
     bool made_without_tensors = false;  ///< its contents do not depend on data: a factory's result
     bool exposed = false;               ///< the host has had a pointer to it
@@ -370,7 +374,9 @@ class Recorder final : public DispatchHook {
 
   void add_read(Call& call, std::uint32_t arg, std::int32_t element, const at::Tensor& tensor) {
     call.reads.push_back({arg, element, read(tensor, call.facts->name)});
-    if (call.reads.back().value.valid()) return;
+    const ValueId v = call.reads.back().value;
+    if (heeds_foreign_ && v.valid() && storage_of(v) != no_storage && state_[storage_of(v)].foreign) call.repeatable = false;
+    if (v.valid()) return;
     call.repeatable = false;
     call.opaque = true;
   }
@@ -537,6 +543,8 @@ class Recorder final : public DispatchHook {
     if (origin == Origin::captured) value.captured = storage.getWeakStorageImpl();
     const StorageIndex s = track(storage);
     state_[s].persistent = true;
+    state_[s].foreign = origin == Origin::captured && storage.device_type() == c10::DeviceType::CPU && storage.nbytes() > 0 &&
+                        !CountingAllocator::owns(storage.data_ptr());
     state_[s].bytes = value.bytes;
     const ValueId v = add_value(std::move(value), s);
     state_[s].root = v;
@@ -828,6 +836,7 @@ class Recorder final : public DispatchHook {
   std::vector<StorageIndex> written_;  // by the running op
   std::size_t released_count_ = 0;
   bool share_numbers_ = true;
+  bool heeds_foreign_ = false;
   Phase phase_ = Phase::forward;
 };
 

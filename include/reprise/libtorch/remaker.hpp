@@ -222,16 +222,19 @@ class Remaker : public StorageOwner {
     if (value.origin == Origin::scalar) return tensor_of_number(value);
     const StorageIndex s = recorder_.storage_of(maker);
     bring_back(s);
-    const c10::Storage memory = storages_.memory_of(s);
+    c10::Storage memory = storages_.memory_of(s);
+    if (!memory && value.bytes == Bytes{0} && value.origin == Origin::step) memory = no_bytes().storage();  // an empty tensor is always there
     if (!memory) throw Error(Errc::capture_failed, detail::describe(recording(), maker) + " is gone");
     return over(memory, v);
   }
 
+  [[nodiscard]] static at::Tensor no_bytes() {
+    const c10::impl::ExcludeDispatchKeyGuard unseen(DispatchHook::above());
+    return at::empty({0});
+  }
+
   [[nodiscard]] at::Tensor over(const c10::Storage& storage, ValueId v) const {
-    static const at::Tensor like = [] {
-      const c10::impl::ExcludeDispatchKeyGuard unseen(DispatchHook::above());
-      return at::empty({0});
-    }();
+    static const at::Tensor like = no_bytes();
     return tensor_over(storage, recording().values[v.index].geometry, like);
   }
 
