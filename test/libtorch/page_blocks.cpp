@@ -85,6 +85,30 @@ TEST_CASE("blocks that die go back to the system, whatever lies between them") {
   CHECK(full - resident() > 100_MiB);
 }
 
+TEST_CASE("outside of a step blocks come from the heap, and nothing waits when the budget is gone") {
+  const Bytes others = waiting();
+  torch::nn::Linear net(512, 512);
+  {
+    MemoryBudget budget{cpu_memory().live() + 64_MiB};
+    for (int i = 0; i < 3; ++i) {
+      auto step = budget.step();
+      net->zero_grad();
+      net->forward(torch::ones({512, 512})).pow(2).sum().backward();
+    }
+    CHECK(PageBlocks::limit_here() == 0_B);
+    const Bytes between = waiting();
+    block(8_MiB).reset();
+    CHECK(waiting() == between);
+    TrainStep compiled{net, [&](const Tensor& x) { return net->forward(x).sum(); },
+                       TrainStepOptions{.budget = cpu_memory().live() + 64_MiB, .on_fallback = OnFallback::error, .recheck = false}};
+    compiled(torch::ones({512, 512}));
+    compiled(torch::ones({512, 512}));
+    CHECK(compiled.counters().replays == 1);
+    CHECK(waiting() - compiled.last().arena <= others);  // what waited for the guided steps has made room
+  }
+  CHECK(waiting() == others);
+}
+
 TEST_CASE("a block may outlive the limit, and be freed by another thread") {
   Tensor kept;
   const Bytes others = waiting();

@@ -83,7 +83,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
       ++marks_[s].running;
       bring_back(s);
     }
-    memory_gate() = nullptr;
+    leave_thread();
     Recording recording = recorder_.finish();
     storages_.let_go();
     return recording;
@@ -161,6 +161,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
 
   void before_allocation(Bytes bytes) override {
     if (limit_ <= Bytes{0} || cpu_memory().live() + bytes <= limit_) return;
+    if (went_over_ && running_again_) return;  // giving up for one what another is about to need would go on for ever
     const std::lock_guard lock(recorder_.guard());
     leave_plan("memory ran out");
     ask_ = false;
@@ -240,10 +241,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
 
   void stop() {
     const std::lock_guard lock(recorder_.guard());
-    if (memory_gate() == this) {
-      memory_gate() = nullptr;
-      PageBlocks::limit_here() = {};
-    }
+    if (memory_gate() == this) leave_thread();
     limit_ = {};
     leave_plan("the step has ended");
     for (StorageIndex s = 0; s < storages_.size(); ++s) {
@@ -254,6 +252,11 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     }
     recorder_.stop();
     storages_.let_go();
+  }
+
+  static void leave_thread() {
+    memory_gate() = nullptr;
+    PageBlocks::limit_here() = {};
   }
 
   // ── without a plan ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -70,7 +70,13 @@ class PageBlocks {
     cpu_memory().add_spare(bytes.count);
   }
 
-  /// Everything that waits goes back, and nothing waits from now on.
+  /// Everything that waits goes back.
+  void clear() {
+    const std::lock_guard lock(guard_);
+    trim_to(Bytes{-1});
+  }
+
+  /// The same, and nothing waits from now on.
   void stop() {
     const std::lock_guard lock(guard_);
     limit_ = most_live_ = {};

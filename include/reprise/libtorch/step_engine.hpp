@@ -345,6 +345,7 @@ std::vector<at::Tensor> StepEngine<M, C, P>::step(const StepArguments& arguments
       known_.find_or_add(signature_of(model, model_.training ? model_.training() : std::string{}, arguments), ledger_.options.max_plans);
   current_ = &known;
   ledger_.carried_out = false;
+  if (ledger_.options.budget.given()) page_blocks().clear();  // what waits for another's steps would take room from this one's
   give_up_arena_beyond(planning_.known_budget(known));
   ledger_.last = {.base = cpu_memory().live() - excluded_};
   cpu_memory().reset_peak();

@@ -164,6 +164,11 @@ class StepStorages final : public BlockKeeper {
         file_.release(spots_[s].place);
         spots_[s].where = Where::gone;  // to be let go once: a place that is given back twice is given to two
       }
+      if (spots_[s].where == Where::dropped || spots_[s].where == Where::moved_out) {  // could not be brought back: it exists no more
+        if (spots_[s].where == Where::moved_out) file_.release(spots_[s].place);
+        cpu_memory().move_out(-spots_[s].bytes.count);
+        spots_[s].where = Where::gone;
+      }
       if (spots_[s].where == Where::resident) {
         const auto storage = table().lock(s);
         if (storage && CountingAllocator::owns(storage->_mutable_data_ptr_no_checks()))
