@@ -145,39 +145,16 @@ TEST_CASE("a parameter's step comes after its reads and before those that see th
   CHECK(edge_names(GraphAdapter{graph}) == Names{"0->1:1", "1->2"});  // 0 -> 1 is said by the data edge
 }
 
-// --- docs/policies/graph.md ---------------------------------------------------------------------------------------------
-
-namespace mine {
-
-// Layers that feed one another: layer i makes value i, the batch is the last value.
-struct Layers {
-  std::vector<std::vector<int>> fed_by;  // by layer; -1 is the batch
-};
-
-std::size_t node_count(const Layers& net) { return net.fed_by.size(); }
-std::size_t value_count(const Layers& net) { return net.fed_by.size() + 1; }
-
-NodeId producer(const Layers& net, ValueId v) { return v.index < net.fed_by.size() ? NodeId{v.index} : NodeId::none(); }
-
-std::vector<ValueId> reads(const Layers& net, NodeId n) {
-  std::vector<ValueId> values;
-  for (int layer : net.fed_by[n.index]) values.push_back(layer < 0 ? ValueId{net.fed_by.size()} : ValueId{static_cast<std::size_t>(layer)});
-  return values;
-}
-
-}  // namespace mine
-
-static_assert(sizeof(BoostConcepts<mine::Layers>) > 0);
-
-TEST_CASE("a graph of one's own needs four functions") {
-  const mine::Layers net{{{-1}, {0}, {0, 1}}};  // the third layer has a skip connection
-  const GraphAdapter adapter{net};
-  CHECK(edge_names(adapter) == Names{"0->1:0", "0->2:0", "1->2:1"});
-  CHECK(dependency_order(adapter) == std::vector{NodeId{0}, NodeId{1}, NodeId{2}});
-  CHECK(recompute_cone(adapter, ValueId{2}, {ValueId{0}}).nodes == std::vector{NodeId{1}, NodeId{2}});
-}
+// A graph of one's own that works is examples/policy_graph.cpp. This one is wrong.
+namespace broken {
+struct Graph {};
+std::size_t node_count(const Graph&) { return 1; }
+std::size_t value_count(const Graph&) { return 1; }
+NodeId producer(const Graph&, ValueId) { return NodeId{0}; }
+std::array<ValueId, 1> reads(const Graph&, NodeId) { return {ValueId{7}}; }
+}  // namespace broken
 
 TEST_CASE("ids out of range in a graph of one's own are refused") {
-  const mine::Layers net{{{7}}};
-  CHECK(refusal([&] { GraphAdapter{net}; }) == "bad graph: node 0 reads a value that is none");
+  const broken::Graph graph;
+  CHECK(refusal([&] { GraphAdapter{graph}; }) == "bad graph: node 0 reads a value that is none");
 }

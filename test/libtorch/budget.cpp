@@ -267,6 +267,26 @@ TEST_CASE("a budget that no schedule meets: moved out with a notice, or an error
   }
 }
 
+TEST_CASE("a budget below what a step begins and ends with is an error that says what would do") {
+  models::Task task = models::make("mlp", models::Config::tiny);
+  const auto batch = task.make_batch(0);
+  std::string notices;
+  Replaying step{task.module, task.loss,
+                 TrainStepOptions{.budget = Budget::share(1), .on_notice = [&](const std::string& text) { notices += text; }}};
+  CHECK_NOTHROW(step(batch));  // the share is not known yet
+  const Bytes floor = step.last().floor, eager = step.last().eager_peak;
+  const std::string share = std::to_string((100 * floor.count + eager.count - 1) / eager.count) + " % of what it takes without a budget";
+  CHECK_THAT(notices, contains("no schedule is below " + std::to_string(floor.count)) && contains(share));
+  CHECK_THROWS_WITH(step(batch), contains(" % of what it takes without a budget") && contains("needs") && contains("at once"));
+
+  Replaying other{task.module, task.loss};  // without a budget: its arena stays where it is
+  for (int i = 0; i < 2; ++i) other(batch);
+  const Bytes arena = other.last().arena;
+  REQUIRE(arena > 0_B);
+  Replaying strict{task.module, task.loss, TrainStepOptions{.budget = Budget::share(1), .on_fallback = OnFallback::error}};
+  CHECK_THROWS_WITH(strict(batch), contains("arenas of other steps hold " + std::to_string(arena.count)));
+}
+
 TEST_CASE("until a share is known, the first step is held to 80 % of free memory, or to what the user says") {
   CHECK(limit_until_known(0_B, 100_B, 1000_B) == 900_B);
   CHECK(limit_until_known(300_B, 100_B, 1000_B) == 300_B);
@@ -303,6 +323,8 @@ TEST_CASE("budgets as bytes, shares and extra time") {
   CHECK(Budget::savable(25).resolve(1000_B, 200_B) == 400_B);
   CHECK(Budget::parse("50%").kind == Budget::Kind::share);
   CHECK(Budget::parse("2GiB").bytes == 2_GiB);
+  CHECK(Budget::share(1e30).resolve(10_GiB, 1_GiB) >= 10_GiB);  // as much as there is, not what is left of an overflow
+  CHECK(Budget::savable(1e30).resolve(10_GiB, 1_GiB) >= 10_GiB);
   CHECK_THROWS_AS(Budget{0_B}, Error);
   CHECK_THROWS_AS(Budget::share(0), Error);
   const Outcome outcome = train_inside("vit", Budget::extra_time(5));

@@ -846,3 +846,62 @@ TEST_CASE("where a TrainStep cannot run from its graph, the blocks that the user
   CHECK(step.counters().replays == 0);
   CHECK(step.counters().eager_runs == 2);
 }
+
+TEST_CASE("where a MemoryBudget has no plan, the blocks that the user named can be checkpoints") {
+  int calls = 0, step_number = 0;
+  const auto loss_of = [&](torch::nn::Linear& layer, auto call, const Tensor& x) {
+    Tensor h = x;
+    for (int i = 0; i < 4 + step_number; ++i)  // another stream in every step
+      h = call(
+          [&](const Tensor& t) {
+            ++calls;
+            return torch::exp(torch::tanh(torch::sin(layer(t))));
+          },
+          h);
+    return h.square().mean();
+  };
+  const Tensor x = torch::randn({32, 64});
+  torch::nn::Linear plain(64, 64), ours(64, 64);
+  {
+    const torch::NoGradGuard no_grad;
+    ours->weight.copy_(plain->weight);
+    ours->bias.copy_(plain->bias);
+  }
+  std::string notices;
+  MemoryBudget budget{cpu_memory().live() + 200_KiB, {.plan_in_background = false,
+                                                      .over_budget = OverBudget::go_on,
+                                                      .blocks_where_unplanned = true,
+                                                      .on_notice = [&](const std::string& text) { notices += text + "\n"; }}};
+  for (; step_number < 10; ++step_number) {
+    INFO("step " << step_number << '\n' << notices);
+    plain->zero_grad();
+    ours->zero_grad();
+    cpu_memory().reset_peak();
+    const Bytes start = cpu_memory().live();
+    const Tensor expected = loss_of(plain, Plain{}, x);
+    expected.backward();
+    const Bytes eager = cpu_memory().peak() - start;
+    calls = 0;
+    Tensor loss;
+    {
+      const auto guard = budget.step();
+      loss = loss_of(ours, WithCheckpoint{}, x);
+      loss.backward();
+    }
+    CHECK(same_bits(expected, loss));
+    CHECK(same_bits(plain->weight.grad(), ours->weight.grad()));
+    const bool blocks = budget.counters().block_steps > 0;
+    CHECK(calls == (blocks ? 2 : 1) * (4 + step_number));
+    if (blocks) CHECK(budget.last().peak - budget.last().base < eager);
+  }
+  CHECK(budget.counters().block_steps == 5);  // five that never come again are enough
+  CHECK(contains(notices, "had not come before"));
+  budget.set(1_GiB);
+  calls = 0;
+  {
+    const auto guard = budget.step();
+    loss_of(ours, WithCheckpoint{}, x).backward();
+  }
+  CHECK(calls == 4 + step_number);
+  CHECK(budget.counters().block_steps == 5);
+}

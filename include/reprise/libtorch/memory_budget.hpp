@@ -21,7 +21,6 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -79,11 +78,14 @@ class BasicMemoryBudget {
   class Step {
    public:
     explicit Step(BasicMemoryBudget& budget) : budget_(budget), exceptions_(std::uncaught_exceptions()) {
-      if (!budget.off_) budget_.begin(guide_);
+      if (budget.off_) return;
+      measured_ = budget.left_to_blocks();
+      if (measured_) budget_.begin_measuring();
+      else budget_.begin(guide_);
     }
     /// Never throws: what could not be brought back inside the budget is brought back over it.
     ~Step() {
-      if (!guide_) return;
+      if (!guide_ && !measured_) return;
       if (std::uncaught_exceptions() > exceptions_) {
         guide_.reset();
         return;
@@ -101,6 +103,7 @@ class BasicMemoryBudget {
     /// Ends the step now: every tensor that is alive is readable. May throw where that does not fit into the budget.
     void finish() {
       if (guide_) budget_.end(guide_);
+      if (std::exchange(measured_, false)) budget_.end_measuring();
     }
     /// The host keeps a pointer to this tensor: it is brought back, and never dropped or moved from here on.
     void pin(const at::Tensor& tensor) {
@@ -112,6 +115,7 @@ class BasicMemoryBudget {
    private:
     BasicMemoryBudget& budget_;
     std::optional<Guide<Policy>> guide_;
+    bool measured_ = false;  // and nothing else: the user's own checkpoints do the rest
     int exceptions_;
   };
 
@@ -128,6 +132,8 @@ class BasicMemoryBudget {
   void set(Budget budget) {
     budget_ = checked(budget);
     resolved_ = {};
+    blocks_because_.clear();
+    streams_.hope_again();
     resolve(base_);
     plan_last();
   }
@@ -168,14 +174,10 @@ class BasicMemoryBudget {
     const PlannedStream& stream = last_stream();
     PlanRequest request = options_.planning;
     request.keep_order = true;
-    request.effort = std::min(request.effort, 0.3);
-    const std::vector<Plan> curve = points > 0 ? frontier(*stream.graph, request, points) : std::vector<Plan>{};
     Plan plan;
     plan.schedule = stream.plan ? stream.plan->schedule() : own_order(*stream.graph);
     if (last_.budget > Bytes{0}) plan.budget = last_.budget - (base_ - StreamCache::start_bytes(*stream.graph));
-    std::ofstream out(file);
-    if (!out) throw Error(Errc::io, "'" + file.string() + "' cannot be written");
-    write_step_report(out, *stream.graph, plan, curve, summary());
+    write_step_report(file, *stream.graph, plan, request, points, summary());
   }
 
  private:
@@ -216,6 +218,34 @@ class BasicMemoryBudget {
     cpu_memory().reset_peak();
     start_ = Clock::now();
     if (list_tensors_) know(guide->recorder());
+  }
+
+  // ── steps that are left to the blocks that the user has named ─────────────────────────────────────────────────────────
+
+  // Until another budget is set: what a step would be like that is seen again cannot be known from one that is not looked at.
+  [[nodiscard]] bool left_to_blocks() {
+    if (!options_.blocks_where_unplanned || !blocks_because_.empty()) return !blocks_because_.empty();
+    streams_.wait();
+    blocks_because_ = streams_.hopeless(room_above(base_, limit_now()));
+    if (!blocks_because_.empty()) notice("from now on steps run as they are, with the checkpoints that they have: " + blocks_because_);
+    return !blocks_because_.empty();
+  }
+  void begin_measuring() {
+    ++counters_.steps;
+    last_ = {.base = cpu_memory().live() - excluded_};
+    cpu_memory().reset_peak();
+    start_ = Clock::now();
+  }
+  void end_measuring() {
+    base_ = last_.base;
+    last_.peak = last_.eager_peak = cpu_memory().peak() - excluded_;
+    last_.budget = limit_now();
+    last_.over_budget = last_.budget > Bytes{0} && last_.peak > last_.budget;
+    last_.time = {std::chrono::duration<double, std::micro>(Clock::now() - start_).count()};
+    if (last_.over_budget)
+      notice("a step took " + format_bytes(last_.peak) + " with its own checkpoints: that is more than the budget of " + format_bytes(last_.budget));
+    ++counters_.block_steps;
+    if (on_step_) on_step_(last_);
   }
 
   void know(Recorder& recorder) const {
@@ -327,6 +357,7 @@ class BasicMemoryBudget {
   Log log_;
   SpillFile file_;
   bool off_ = false;
+  std::string blocks_because_;  // why steps are left to the user's own checkpoints; empty where they are not
   Bytes resolved_{}, excluded_{};
   Bytes base_{};                   // of the last step that ended
   Bytes above_{}, floor_above_{};  // of the largest step so far, above its base: without a budget, and no schedule can go below

@@ -30,6 +30,9 @@ struct MemoryBudgetOptions {
   bool plan_in_background = true;  ///< steps go on online meanwhile; false: the step that ends waits for its plan
   std::size_t max_plans = 8;       ///< streams that are kept, the least recently seen is forgotten; 0: every step is online
   OverBudget over_budget = OverBudget::error_at_first;
+  /// Where no plan is found, or nothing comes again that could be planned: false, steps stay inside the budget online; true, they run as
+  /// they are, and the blocks that the user has given to checkpoint() are what is computed again. Their memory is then what these make it.
+  bool blocks_where_unplanned = false;
   bool verify = false;  ///< compare everything that runs again with what it was, and throw where it differs: slow, for the doubtful
   Bytes limit_until_known{};             ///< for a share: the limit of the first step; 0 for 80 % of free memory
   std::filesystem::path spill_folder{};  ///< for what can neither be kept nor made again
@@ -61,6 +64,7 @@ struct GuidedStepReport {
 
 struct GuidedCounters {
   std::int64_t steps = 0, planned_steps = 0, online_steps = 0;
+  std::int64_t block_steps = 0;  ///< that ran as they are, with the user's own checkpoints (blocks_where_unplanned)
   std::int64_t plans = 0;  ///< that were begun
   std::int64_t recomputed = 0, brought_back = 0;
   Bytes moved{};
@@ -69,8 +73,9 @@ struct GuidedCounters {
 
 [[nodiscard]] inline std::string guided_summary(const std::string& name, const GuidedCounters& counters, const GuidedStepReport& last) {
   std::ostringstream out;
-  out << name << ": " << counters.steps << " steps, " << counters.planned_steps << " planned, " << counters.online_steps << " online, "
-      << counters.plans << " plans made\n"
+  out << name << ": " << counters.steps << " steps, " << counters.planned_steps << " planned, " << counters.online_steps << " online, ";
+  if (counters.block_steps > 0) out << counters.block_steps << " with checkpoints of their own, ";
+  out << counters.plans << " plans made\n"
       << "  budget      " << (last.budget > Bytes{0} ? format_bytes(last.budget) : "none yet") << '\n'
       << "  peak        " << format_bytes(last.peak);
   if (last.planned) out << " (predicted " << format_bytes(last.predicted_peak) << ")";

@@ -37,6 +37,7 @@
 #include <reprise/libtorch/dispatch_hook.hpp>
 #include <reprise/libtorch/generator_state.hpp>
 #include <reprise/libtorch/kept_lists.hpp>
+#include <reprise/libtorch/recorded_numbers.hpp>
 #include <reprise/libtorch/recording.hpp>
 #include <reprise/libtorch/scope.hpp>
 #include <reprise/libtorch/storage_table.hpp>
@@ -60,9 +61,9 @@ struct RecorderHooks {
   virtual bool host_access(StorageIndex /*storage*/) { return false; }
 };
 
-class Recorder final : public DispatchHook {
+class Recorder final : public DispatchHook, public RecordedNumbers {
  public:
-  explicit Recorder(RecorderHooks* hooks = nullptr) : hooks_(hooks), start_serial_(cpu_memory().serial()), base_(cpu_memory().existing()) {
+  explicit Recorder(RecorderHooks* hooks = nullptr) : hooks_(hooks) {
     switch_on();
     cpu_memory().reset_peak();
   }
@@ -74,7 +75,7 @@ class Recorder final : public DispatchHook {
     if (!tensor.defined() || !is_plain(tensor)) return;
     const StorageIndex known = table_.find(tensor.storage().unsafeGetStorageImpl());
     if (known == no_storage) {
-      add_persistent(tensor, origin, index, role, std::move(name));
+      watch(add_persistent(tensor, origin, index, role, std::move(name)));
       return;
     }
     if (!view_of(known, tensor).valid()) add_alias(known, geometry_of(tensor));
@@ -93,9 +94,6 @@ class Recorder final : public DispatchHook {
 
   /// The value that this tensor is now; none where it is not plain memory.
   [[nodiscard]] ValueId value_of(const at::Tensor& tensor) { return read(tensor, "the end of the step"); }
-
-  /// Whether the value lives in a storage from before the step.
-  [[nodiscard]] bool was_there_before(ValueId v) const { return recording_.values[root_of(v).index].persistent; }
 
   /// Everything from here on belongs to this phase; what autograd runs belongs to backward in any case.
   void enter(Phase phase) { phase_ = phase; }
@@ -118,29 +116,9 @@ class Recorder final : public DispatchHook {
     for (StorageIndex s = 0; s < table_.size(); ++s) table_.unwatch(s);
   }
 
-  [[nodiscard]] StorageTable& storages() { return table_; }
-  [[nodiscard]] std::size_t calls_seen() const { return recording_.calls.size(); }
-  [[nodiscard]] const Recording& recording() const { return recording_; }
-  [[nodiscard]] StorageIndex storage_of(ValueId v) const { return v.valid() ? storage_of_value_[v.index] : no_storage; }
-  [[nodiscard]] bool is_persistent(StorageIndex s) const { return state_[s].persistent; }
-  [[nodiscard]] bool holds_number(StorageIndex s) const { return state_[s].number; }
-  [[nodiscard]] Bytes base() const { return base_; }
-  /// The call must not be run again, for a reason that was found out later.
-  void forbid_again(NodeId node) { recording_.calls[node.index].repeatable = false; }
   /// Asks again to be told when the host takes a pointer.
   void watch(StorageIndex s) { table_.watch(s, &on_host_access); }
   void unwatch(StorageIndex s) { table_.unwatch(s); }
-  [[nodiscard]] std::uint64_t start_serial() const { return start_serial_; }
-
-  /// The value that brought the contents that a storage has now: what owns it, or what was last written into it.
-  [[nodiscard]] ValueId newest_in(StorageIndex s) const {
-    return state_[s].views.empty() ? state_[s].root : maker_of(state_[s].views.front());
-  }
-  /// What a view looks at.
-  [[nodiscard]] ValueId maker_of(ValueId v) const { return origin_of_value_[v.index].maker; }
-
-  /// Numbers that LibTorch wraps get a value each, so that a number that changes from step to step leaves the others their ids.
-  void give_each_number_a_value() { share_numbers_ = false; }
 
   /// Nothing runs again that reads memory of the user's own: its tensor may be gone by then, and the bytes another frame.
   void heed_foreign_memory() { heeds_foreign_ = true; }
@@ -201,31 +179,6 @@ class Recorder final : public DispatchHook {
   }
 
  private:
-  /// What is known of a storage beside the table's entry.
-  struct StorageState {
-    bool persistent = false;
-    bool foreign = false;               ///< memory of the user's own (from_blob), which may go or change without a word
-    bool number = false;                ///< wrapped by LibTorch, and kept by somebody
-    bool made_without_tensors = false;  ///< its contents do not depend on data: a factory's result
-    bool exposed = false;               ///< the host has had a pointer to it
-    std::vector<std::byte> seen{};      ///< of an exposed one: its contents when an op last saw it; empty where none has
-    Bytes bytes{};
-    ValueId root{};
-    c10::SmallVector<ValueId, 2> views{};  ///< the values of its current version
-  };
-
-  /// Where a value comes from, noted when it comes: along a chain of writes in place the way back is as long as the chain.
-  struct ValueOrigin {
-    ValueId maker{};  ///< what it is a view of; itself where it is none
-    ValueId root{};   ///< what brought its storage
-  };
-
-  /// Wrapped for the running op. Whether it outlives the op is seen at the next one.
-  struct WrappedNumber {
-    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
-    ValueId value;
-  };
-
   struct PendingWrite {
     ArgumentSlot slot;
     StorageIndex storage;
@@ -381,26 +334,6 @@ class Recorder final : public DispatchHook {
     call.opaque = true;
   }
 
-  static bool holds_tensors(const c10::IValue& list) {
-    const auto items = list.toListRef();
-    for (const c10::IValue& item : items)
-      if (item.isTensor()) return true;
-    return false;
-  }
-
-  // The same list with nothing in it: undefined tensors, or none where the list holds optional ones.
-  static c10::IValue blank_list(const c10::IValue& list) {
-    const std::size_t count = list.toListRef().size();
-    if (list.isTensorList()) {
-      c10::List<at::Tensor> blank;
-      for (std::size_t i = 0; i < count; ++i) blank.emplace_back();
-      return blank;
-    }
-    c10::List<std::optional<at::Tensor>> blank;
-    for (std::size_t i = 0; i < count; ++i) blank.push_back(std::nullopt);
-    return blank;
-  }
-
   // Named after the parameter that it uses, else after what its first operand was named after.
   void name_after_operands(Call& call) {
     for (const ArgumentSlot& slot : call.reads) {
@@ -423,8 +356,6 @@ class Recorder final : public DispatchHook {
 
   static std::string join(const std::string& outer, const std::string& inner) { return outer.empty() ? inner : outer + "/" + inner; }
 
-  [[nodiscard]] ValueId root_of(ValueId v) const { return origin_of_value_[v.index].root; }
-
   // ── what an op reads ──────────────────────────────────────────────────────────────────────────────────────────────────
 
   ValueId read(const at::Tensor& tensor, const std::string& reader) {
@@ -444,13 +375,6 @@ class Recorder final : public DispatchHook {
     return add_alias(s, geometry_of(tensor));
   }
 
-  // The value of the storage's current version that lies as the tensor does; none where there is none.
-  [[nodiscard]] ValueId view_of(StorageIndex s, const at::Tensor& tensor) const {
-    for (ValueId v : state_[s].views)
-      if (lies_as(tensor, recording_.values[v.index].geometry)) return v;
-    return {};
-  }
-
   // A storage that no op of this step has made.
   ValueId adopt(const at::Tensor& tensor, const std::string& reader) {
     const c10::DataPtr& data = tensor.storage().data_ptr();
@@ -460,118 +384,10 @@ class Recorder final : public DispatchHook {
       refuse(reader + " (node " + std::to_string(recording_.calls.size()) +
              ") reads a tensor that was made in the step behind the dispatcher, where Reprise cannot see it");
     const std::string number = std::to_string(captured_++);
-    return phase_ == Phase::optimizer ? add_persistent(tensor, Origin::captured, 0, Role::optimizer_state, "optimizer." + number)
-                                      : add_persistent(tensor, Origin::captured, 0, Role::constant, "captured." + number);
-  }
-
-  // What LibTorch makes of a plain number: flagged as wrapped, or 0-dimensional in the type that the number had.
-  static bool is_number(const at::Tensor& tensor, bool in_step) {
-    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return true;
-    const c10::ScalarType t = tensor.scalar_type();
-    return in_step && tensor.dim() == 0 && (t == c10::kDouble || t == c10::kLong || t == c10::kBool || t == c10::ScalarType::ComplexDouble);
-  }
-
-  // A number that LibTorch has wrapped: kept by value, once for all its uses, in memory of our own.
-  ValueId scalar(const at::Tensor& tensor) {
-    RecordedValue value;
-    value.geometry = geometry_of(tensor);
-    value.geometry.offset = 0;
-    value.origin = Origin::scalar;
-    value.role = Role::constant;
-    value.persistent = true;
-    const auto* bytes = static_cast<const std::byte*>(tensor.const_data_ptr());
-    value.scalar.assign(bytes, bytes + tensor.nbytes());
-    const auto is_same = [&](ValueId known) {
-      const RecordedValue& other = recording_.values[known.index];
-      return other.scalar == value.scalar && other.geometry == value.geometry;
-    };
-    if (share_numbers_)
-      if (const auto known = std::ranges::find_if(scalars_, is_same); known != scalars_.end()) return *known;
-    value.name = "scalar." + std::to_string(scalars_.size());
-    scalars_.push_back(add_value(std::move(value)));
-    if (!share_numbers_) numbers_.push_back({tensor.storage().getWeakStorageImpl(), scalars_.back()});
-    return scalars_.back();
-  }
-
-  // They are there while the op runs, as if it had made them for itself.
-  [[nodiscard]] Bytes bytes_of_numbers() const {
-    Bytes sum{};
-    for (std::size_t i = 0; i < numbers_.size(); ++i) {
-      const auto is_same = [&](const WrappedNumber& other) { return other.storage == numbers_[i].storage; };
-      const bool twice = std::any_of(numbers_.begin(), numbers_.begin() + static_cast<std::ptrdiff_t>(i), is_same);
-      const auto storage = numbers_[i].storage.lock();
-      if (storage && !twice && CountingAllocator::serial_of(storage->data_ptr()) > start_serial_) sum += bytes_of(*storage);
-    }
-    return sum;
-  }
-
-  // Autograd saves numbers as it saves tensors, by the thousand where gradients are differentiated again.
-  void add_kept_numbers() {
-    for (const WrappedNumber& number : std::exchange(numbers_, {})) {
-      const c10::Storage storage(number.storage.lock());
-      if (!storage || table_.find(storage.unsafeGetStorageImpl()) != no_storage || bytes_of(storage) == Bytes{0}) continue;
-      if (CountingAllocator::serial_of(storage.data_ptr()) <= start_serial_) continue;
-      RecordedValue value;
-      value.geometry = recording_.values[number.value.index].geometry;
-      value.role = Role::constant;
-      value.producer = NodeId{recording_.calls.size()};
-      value.bytes = bytes_of(storage);
-      const StorageIndex s = track(storage);
-      state_[s].number = true;
-      state_[s].bytes = value.bytes;
-      const ValueId v = state_[s].root = add_value(std::move(value), s);
-      state_[s].views.push_back(v);
-      Call call;
-      call.kind = CallKind::number;
-      call.results.push_back({ResultSlot::From::returned, 0, -1, v});
-      call.phase = current_phase();
-      call.repeatable = false;
-      recording_.calls.push_back(std::move(call));
-    }
-  }
-
-  ValueId add_persistent(const at::Tensor& tensor, Origin origin, std::size_t index, Role role, std::string name) {
-    const c10::Storage& storage = tensor.storage();
-    RecordedValue value;
-    value.geometry = geometry_of(tensor);
-    value.origin = origin;
-    value.origin_index = static_cast<std::uint32_t>(index);
-    value.role = role;
-    value.name = std::move(name);
-    value.bytes = bytes_of(storage);
-    value.persistent = true;
-    if (origin == Origin::captured) value.captured = storage.getWeakStorageImpl();
-    const StorageIndex s = track(storage);
-    state_[s].persistent = true;
-    state_[s].foreign = origin == Origin::captured && storage.device_type() == c10::DeviceType::CPU && storage.nbytes() > 0 &&
-                        !CountingAllocator::owns(storage.data_ptr());
-    state_[s].bytes = value.bytes;
-    const ValueId v = add_value(std::move(value), s);
-    state_[s].root = v;
-    state_[s].views.push_back(v);
-    table_.watch(s, &on_host_access);
-    return v;
-  }
-
-  // A view that was made before a write and is read after it: nobody made it anew, so a call of our own does.
-  ValueId add_alias(StorageIndex s, Geometry geometry) {
-    const NodeId node{recording_.calls.size()};
-    Call call;
-    call.kind = CallKind::alias;
-    const ValueId source = state_[s].views.front();
-    call.reads.push_back({0, -1, source});
-    const RecordedValue& from = recording_.values[source.index];
-    call.path = from.producer.valid() ? recording_.calls[from.producer.index].path : from.name;
-    call.phase = current_phase();
-    RecordedValue value;
-    value.geometry = std::move(geometry);
-    value.alias_of = source;
-    value.producer = node;
-    value.role = role_in(call.phase);
-    const ValueId v = add_value(std::move(value), s);
-    call.results.push_back({ResultSlot::From::returned, 0, -1, v});
-    recording_.calls.push_back(std::move(call));
-    state_[s].views.push_back(v);
+    const ValueId v = phase_ == Phase::optimizer
+                          ? add_persistent(tensor, Origin::captured, 0, Role::optimizer_state, "optimizer." + number)
+                          : add_persistent(tensor, Origin::captured, 0, Role::constant, "captured." + number);
+    watch(v);
     return v;
   }
 
@@ -616,10 +432,6 @@ class Recorder final : public DispatchHook {
     state.made_without_tensors = state.made_without_tensors && reads_one_storage(call);
     if (state.exposed && storage) remember(state, *storage);
     return resized ? now - write.bytes_before : Bytes{};
-  }
-
-  bool made_by(NodeId node, const StorageState& state) const {
-    return !state.views.empty() && recording_.values[state.views.front().index].producer == node;
   }
 
   // fill_(t, 3) leaves t independent of data, copy_(t, x) does not.
@@ -761,30 +573,6 @@ class Recorder final : public DispatchHook {
     if (s != no_storage) table_.unwatch(s);
   }
 
-  // ── tables ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-  StorageIndex track(const c10::Storage& storage) {
-    const StorageIndex s = table_.add(storage);
-    state_.emplace_back();
-    return s;
-  }
-
-  ValueId add_value(RecordedValue&& value, StorageIndex s = no_storage) {
-    const ValueId v{recording_.values.size()};
-    const ValueId maker = value.alias_of.valid() ? maker_of(value.alias_of) : v;
-    const ValueId before = value.alias_of.valid() ? value.alias_of : value.overwrites;
-    origin_of_value_.push_back({maker, before.valid() ? root_of(before) : v});
-    storage_of_value_.push_back(s);
-    recording_.values.push_back(std::move(value));
-    return v;
-  }
-
-  static Bytes bytes_of(const c10::StorageImpl& storage) {
-    return storage.device_type() == c10::DeviceType::CPU ? CountingAllocator::bytes_of(storage.data_ptr())
-                                                         : Bytes{static_cast<std::int64_t>(storage.nbytes())};
-  }
-  static Bytes bytes_of(const c10::Storage& storage) { return bytes_of(*storage.unsafeGetStorageImpl()); }
-
   ValueId generator() {
     if (generator_.valid()) return generator_;
     RecordedValue value;
@@ -795,39 +583,15 @@ class Recorder final : public DispatchHook {
     return generator_;
   }
 
-  [[nodiscard]] Phase current_phase() const { return torch::autograd::get_current_node() ? Phase::backward : phase_; }
-
-  [[nodiscard]] static Role role_in(Phase phase) {
-    switch (phase) {
-      case Phase::forward: return Role::activation;
-      case Phase::backward: return Role::gradient;
-      case Phase::optimizer: return Role::other;
-    }
-    return Role::other;
-  }
-
   // A reason not to run this call again, and so the step.
   void refuse_call(Call& call, std::string why) {
     call.repeatable = false;
     refuse(std::move(why));
   }
 
-  void refuse(std::string why) {
-    if (recording_.refusal.empty()) recording_.refusal = std::move(why);
-  }
-
   RecorderHooks* hooks_;
   std::recursive_mutex guard_;
-  std::uint64_t start_serial_;
-  Bytes base_;
-  Recording recording_;
-  StorageTable table_;
-  std::vector<StorageState> state_;             // by StorageIndex
-  std::vector<StorageIndex> storage_of_value_;  // by ValueId
-  std::vector<ValueOrigin> origin_of_value_;    // by ValueId
   FlatIndex forward_of_;                        // autograd's sequence number -> the call that it was given to
-  std::vector<ValueId> scalars_;
-  c10::SmallVector<WrappedNumber, 2> numbers_;  // that the op was given
   ValueId generator_{};
   GeneratorState generator_after_ = GeneratorState::now();  // where the last random op left it
   std::uint64_t sequence_ = 0;
@@ -835,9 +599,7 @@ class Recorder final : public DispatchHook {
   std::vector<ValueId> released_;      // since the last op
   std::vector<StorageIndex> written_;  // by the running op
   std::size_t released_count_ = 0;
-  bool share_numbers_ = true;
   bool heeds_foreign_ = false;
-  Phase phase_ = Phase::forward;
 };
 
 }  // namespace reprise

@@ -98,7 +98,7 @@ class StepEngine {
     make_room();
     if (ledger_.options.budget.given()) {
       ++ledger_.counters.fallbacks;
-      CapturedStep step = capture_step(model, arguments, run, capture_options(known));
+      CapturedStep step = capture_inside(known, model, arguments, run);
       ledger_.last.moved = step.transfers().bytes_out;
       planning_.resolve(known, step, memory_.capacity());
       return step.take_results();
@@ -108,6 +108,16 @@ class StepEngine {
     for (at::Tensor& result : results)
       if (result.defined()) result = result.tensor_data();
     return results;
+  }
+
+  // Moving out cannot do everything: a budget below what the step begins or ends with is an error, which says what would do.
+  CapturedStep capture_inside(const KnownStep& known, const ModelTensors& model, const StepArguments& arguments, const Run& run) {
+    try {
+      return capture_step(model, arguments, run, capture_options(known));
+    } catch (const Error& error) {
+      if (error.code() != Errc::budget_unreachable || ledger_.last.floor <= Bytes{0}) throw;
+      throw Error(error.code(), std::string(error.what()) + ". Of this step: " + planning_.what_it_needs());
+    }
   }
 
   // `calls` counts from the one after the capture.
@@ -386,17 +396,7 @@ std::string StepEngine<M, C, P>::summary() const {
 
 template <StepMemory M, Timer C, MemProbe P>
 void StepEngine<M, C, P>::report(const std::filesystem::path& file, std::size_t points) const {
-  PlanRequest request = ledger_.options.planning;
-  request.effort = std::min(request.effort, 0.3);
-  const std::vector<Plan> curve = points > 0 ? frontier(graph(), request, points) : std::vector<Plan>{};
-  const auto check = [&](const std::ofstream& out) {
-    if (!out) throw Error(Errc::io, "cannot write the report to '" + file.string() + "': " + std::strerror(errno));
-  };
-  std::ofstream out(file);
-  check(out);
-  write_step_report(out, graph(), plan(), curve, summary());
-  out.flush();
-  check(out);
+  write_step_report(file, graph(), plan(), ledger_.options.planning, points, summary());
 }
 
 template <StepMemory M, Timer C, MemProbe P>

@@ -20,6 +20,8 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/Parallel.h>
+
 #include <reprise/error.hpp>
 #include <reprise/libtorch/arena_layout.hpp>
 #include <reprise/libtorch/counting_allocator.hpp>
@@ -90,6 +92,17 @@ class StepPlanning {
   /// What they hold beyond what is alive in them.
   [[nodiscard]] static Bytes other_arenas(Bytes capacity) { return cpu_memory().reserved() - cpu_memory().live() - capacity; }
 
+  /// For errors: what the budget would have to be. Of what resolve() has found.
+  [[nodiscard]] std::string what_it_needs() const {
+    const StepMeasurement& last = ledger_.last;
+    std::string text = "the base is " + std::to_string(last.base.count) + ", no schedule is below " + std::to_string(last.floor.count);
+    if (last.eager_peak > Bytes{0})
+      text += " (" + std::to_string(percent_up(last.floor, last.eager_peak)) + " % of what it takes without a budget)";
+    if (const Bytes others = other_arenas(capacity_); others > Bytes{0})
+      text += ", arenas of other steps hold " + std::to_string(others.count);
+    return text;
+  }
+
   /// The budget in bytes, as far as that is known before the step has been captured: a share of another step's peak is not this one's.
   [[nodiscard]] Bytes known_budget(const KnownStep& known) const {
     return ledger_.options.budget.kind == Budget::Kind::bytes ? ledger_.options.budget.bytes : known.budget;
@@ -110,14 +123,20 @@ class StepPlanning {
   /// Seconds for all planning of a call, unless the user's request has a limit of its own: quickly, and with the times of warm ops. They
   /// bound how much a plan is improved, never whether one is found.
   static constexpr double quick_seconds = 1.2, most_seconds = 3.6;
+  /// Seeds that are tried where the plan is to stay.
+  static constexpr unsigned most_tries = 8;
   /// As a share of the step's time: what fresh pages cost eager.
-  static constexpr double worth_of_arena = 0.06;
+  static constexpr double worth_of_arena = 0.1;
   /// Page faults that cost less than this share are not worth another plan.
   static constexpr double worth_planning_lower = 0.02;
   /// Microseconds: 1.2 a page of 4 KiB, which is what it is in eager's steps (ResNet-50, batch 16: a fifth of the step).
   static constexpr double fault_per_byte = 1.2 / 4096;
 
   [[nodiscard]] Bytes room() const { return room(capacity_); }
+
+  [[nodiscard]] static std::int64_t percent_up(Bytes part, Bytes whole) {
+    return static_cast<std::int64_t>(std::ceil(100 * static_cast<double>(part.count) / static_cast<double>(whole.count)));
+  }
 
   Plan given_plan(const StepGraph& graph) {
     try {
@@ -159,22 +178,9 @@ class StepPlanning {
     known.quick = ledger_.options.refine && known.refinements < most_refinements && !ledger_.options.planner;
     if (known.quick) request.effort *= quick_effort;
     Carried old = take_usable(known);
-    Plan plan;
     try {
-      plan = plan_inside(known, request, seconds_left(known));
-      ++ledger_.counters.plans;
-      if (!plan.within_budget() && hurried(known) && !old.program) {  // haste must not make a budget unreachable
-        known.quick = false;
-        request.effort = ledger_.options.planning.effort;
-        plan = plan_inside(known, request, ledger_.options.planning.seconds);
-      }
-      if (!plan.within_budget() && !old.program)
-        return fall_back(known, ledger_.last.base + (plan.peak - graph.persistent_bytes()));
-      known.unplannable = false;
-      if (plan.within_budget()) {
-        use(known, plan);
-        if (!arena_fits(known) || faulting_share(known) > worth_planning_lower) pack_lower(known, request);
-      }
+      if (const std::optional<Plan> missed = look_for_plan(known, request, old.program != nullptr))
+        return fall_back(known, ledger_.last.base + (missed->peak - graph.persistent_bytes()));
     } catch (...) {  // the planner's progress is told to code of the user's
       if (old.program) put_back(known, std::move(old));
       throw;
@@ -189,6 +195,23 @@ class StepPlanning {
               (known.layout ? "an arena of " + format_bytes(known.layout->counted) : std::string("no arena")) + ", in " +
               format_time({1e6 * ledger_.last.plan_seconds}));
     return true;
+  }
+
+  // A program for a plan inside the budget, where one is found. Returns the best plan that is not, where there is no other one to run.
+  std::optional<Plan> look_for_plan(KnownStep& known, PlanRequest request, bool has_one) {
+    Plan plan = plan_inside(known, request, seconds_left(known));
+    ++ledger_.counters.plans;
+    if (!plan.within_budget() && hurried(known) && !has_one) {  // haste must not make a budget unreachable
+      known.quick = false;
+      request.effort = ledger_.options.planning.effort;
+      plan = plan_inside(known, request, ledger_.options.planning.seconds);
+    }
+    if (!plan.within_budget() && !has_one) return plan;
+    known.unplannable = false;
+    if (!plan.within_budget()) return std::nullopt;
+    use(known, std::move(plan));
+    if (!arena_fits(known) || faulting_share(known) > worth_planning_lower) pack_lower(known, request);
+    return std::nullopt;
   }
 
   /// A program with its plan and its addresses, while a better one is looked for.
@@ -246,17 +269,24 @@ class StepPlanning {
     if (known.packing > 1) {
       const Bytes persistent = graph.persistent_bytes();
       request.budget = persistent + Bytes{static_cast<std::int64_t>(static_cast<double>((whole - persistent).count) / known.packing)};
-      Plan plan = timed(plan_by_option(graph, request));
+      Plan plan = timed(plan_by_tries(known, request));
       plan.budget = whole;
       if (plan.within_budget()) return plan;
       if (seconds > 0) request.seconds = seconds_left(known);
     }
     request.budget = whole;
-    return timed(plan_by_option(graph, request));
+    return timed(plan_by_tries(known, request));
   }
 
   [[nodiscard]] Plan plan_by_option(const StepGraph& graph, const PlanRequest& request) const {
     return ledger_.options.planner ? ledger_.options.planner(graph, request) : plan_with(ledger_.options.strategy, graph, request);
+  }
+  // The step waits for its plan, and so do its cores.
+  [[nodiscard]] Plan plan_by_tries(const KnownStep& known, const PlanRequest& request) const {
+    const bool draws_lots = !ledger_.options.planner && ledger_.options.strategy == "anneal";
+    const auto cores = std::clamp(static_cast<unsigned>(at::get_num_threads()), 1u, most_tries);
+    const Tries tries = draws_lots ? Tries{known.quick ? cores : most_tries, cores} : Tries{};
+    return plan_best_of(known.captured->graph(), request, tries, [&](auto& g, auto& r) { return plan_by_option(g, r); });
   }
   // Packing may ask for another plan: some time is left for that.
   static constexpr double share_of_plan = 0.75;
@@ -292,9 +322,8 @@ class StepPlanning {
 
   // `smallest`: the lowest peak that was found, where one was looked for.
   bool fall_back(KnownStep& known, std::optional<Bytes> smallest = std::nullopt) {
-    const std::string why = "no schedule within the budget of " + format_bytes(ledger_.last.budget) + " (" + std::to_string(ledger_.last.budget.count) +
-                            " bytes) was found: the base is " + std::to_string(ledger_.last.base.count) + ", no schedule is below " +
-                            std::to_string(ledger_.last.floor.count) +
+    const std::string why = "no schedule within the budget of " + format_bytes(ledger_.last.budget) + " (" +
+                            std::to_string(ledger_.last.budget.count) + " bytes) was found: " + what_it_needs() +
                             (smallest ? ", the smallest peak found is " + std::to_string(smallest->count) : "");
     if (ledger_.options.on_fallback == OnFallback::error)
       throw Error(Errc::budget_unreachable, why + ledger_.afterwards());

@@ -8,8 +8,11 @@
 //     120 ops computed again, 6.1 % extra time predicted; planned 2 times
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
-#include <map>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <ostream>
 #include <sstream>
 #include <string>
@@ -84,9 +87,9 @@ inline std::string percent_text(double share) {
   return out + "</section>\n";
 }
 
-/// Throws Errc::io where the stream fails.
-inline void write_step_report(std::ostream& out, const StepGraph& graph, const Plan& plan, const std::vector<Plan>& curve,
-                              const std::string& summary) {
+/// The whole page.
+[[nodiscard]] inline std::string step_report(const StepGraph& graph, const Plan& plan, const std::vector<Plan>& curve,
+                                             const std::string& summary) {
   const Profile profile = unmeasured_profile(graph);
   const std::vector<ActivationMetrics> metrics = activation_metrics(profile);
   HtmlReportOptions options{.note = summary};
@@ -97,7 +100,21 @@ inline void write_step_report(std::ostream& out, const StepGraph& graph, const P
   const std::string main = "<main id=\"main\">\n";
   const auto at = text.find(main);
   text.insert(at == std::string::npos ? text.size() : at + main.size(), plan_section(graph, plan, curve));
-  if (!(out << text << std::flush)) throw Error(Errc::io, "the report could not be written: the stream has failed");
+  return text;
+}
+
+/// The page in a file, with a frontier of `points` budgets (0: without). Throws Errc::io where the file cannot be written: before
+/// anything is planned, if it can be known.
+inline void write_step_report(const std::filesystem::path& file, const StepGraph& graph, const Plan& plan, PlanRequest request,
+                              std::size_t points, const std::string& summary) {
+  const auto check = [&](const std::ofstream& out) {
+    if (!out) throw Error(Errc::io, "cannot write the report to '" + file.string() + "': " + std::strerror(errno));
+  };
+  std::ofstream out(file);
+  check(out);
+  request.effort = std::min(request.effort, 0.3);
+  out << step_report(graph, plan, points > 0 ? frontier(graph, request, points) : std::vector<Plan>{}, summary) << std::flush;
+  check(out);
 }
 
 }  // namespace reprise

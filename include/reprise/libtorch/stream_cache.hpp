@@ -21,11 +21,14 @@
 #include <string>
 #include <utility>
 
+#include <ATen/Parallel.h>
+
 #include <reprise/guide/advice.hpp>
 #include <reprise/guide/background_planner.hpp>
 #include <reprise/libtorch/graph_of.hpp>
 #include <reprise/libtorch/guided_stream.hpp>
 #include <reprise/libtorch/memory_budget_options.hpp>
+#include <reprise/plan/step_plans.hpp>
 #include <reprise/plan/strategies.hpp>
 
 namespace reprise {
@@ -90,6 +93,14 @@ class StreamCache {
   [[nodiscard]] const PlannedStream* last() const {
     return streams_.empty() || !streams_.front().stream->graph ? nullptr : streams_.front().stream.get();
   }
+  /// Why the next step, with `room` above the base, is not going to be planned; empty where it may be.
+  [[nodiscard]] std::string hopeless(Bytes room) const {
+    if (new_in_a_row_ > patience) return "the last " + std::to_string(new_in_a_row_) + " steps made ops that had not come before";
+    const bool none = !streams_.empty() && streams_.front().unplannable && !streams_.front().stream->plan && room <= streams_.front().room;
+    return none ? "no plan was found for " + format_bytes(streams_.front().room) + " above the base" : "";
+  }
+  /// What has not come again so far may do so from here on.
+  void hope_again() { new_in_a_row_ = 0; }
   /// What no schedule of the last stream can go below, above the base.
   [[nodiscard]] std::optional<Bytes> floor_above_base() const {
     if (last() == nullptr) return std::nullopt;
@@ -165,6 +176,12 @@ class StreamCache {
     return known.stream->plan->recomputed() > 0 && more_room;
   }
 
+  // A step that waits for its plan leaves its cores to it; one that goes on meanwhile does not.
+  [[nodiscard]] Tries seeds() const {
+    if (options_.strategy != "anneal") return {};
+    return options_.plan_in_background ? Tries{2, 1} : Tries{4, static_cast<unsigned>(std::max(at::get_num_threads(), 1))};
+  }
+
   void begin(Known& known, Bytes room) {
     constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max() / 4;
     known.job_room = room;
@@ -178,10 +195,10 @@ class StreamCache {
     PlanRequest request = options_.planning;
     request.keep_order = true;
     request.budget = budget;
-    auto work = [graph = known.stream->graph, strategy = options_.strategy, request](std::stop_token stop) mutable {
+    auto work = [graph = known.stream->graph, strategy = options_.strategy, request, seeds = seeds()](std::stop_token stop) mutable {
       request.cancel = std::move(stop);
       for (int i = 0; i < most_tries && !request.cancel.stop_requested(); ++i) {
-        Plan found = plan_with(strategy, *graph, request);
+        Plan found = plan_best_of(*graph, request, seeds, [&](auto& g, auto& r) { return plan_with(strategy, g, r); });
         if (found.within_budget()) return std::move(found.schedule);
         ++request.seed;
         request.effort *= 3;

@@ -3,11 +3,18 @@
 //
 //   Plan own  = plan_own_order(graph);                              nothing recomputed
 //   Plan thin = plan_within_time(graph, request, 10, planner);      the smallest peak found that costs at most 10 % more time
+//   Plan best = plan_best_of(graph, request, {4, 2}, planner);      the best of four seeds, two of them side by side
 //   Plan same = plan_from_file("resnet50.plan.json", graph);        refused where it was made for another graph
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
 #include <functional>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include <reprise/error.hpp>
 #include <reprise/plan/plan_file.hpp>
@@ -50,6 +57,54 @@ using PlanFunction = std::function<Plan(const StepGraph&, const PlanRequest&)>;
   }
   best.budget = best.peak;
   best.seconds = seconds;
+  return best;
+}
+
+struct Tries {
+  unsigned count = 1, side_by_side = 1;
+};
+
+/// The best of plans from so many seeds: a search that draws lots finds plans that differ by a few per cent. Where there is a limit in
+/// seconds it is that of all tries together, and none begins that would not be done by then; without one the plan is the same whatever
+/// the load. Progress is that of the first. What one of them throws is thrown here when all are done.
+[[nodiscard]] inline Plan plan_best_of(const StepGraph& graph, const PlanRequest& request, Tries tries, const PlanFunction& planner) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  const auto since_start = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  std::vector<Plan> plans(std::max(tries.count, 1u));
+  std::vector<std::exception_ptr> errors(plans.size());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    double longest = 0;
+    for (std::size_t k = next++; k < plans.size(); k = next++) {
+      const double begun = since_start();
+      if (k > 0 && (request.cancel.stop_requested() || (request.seconds > 0 && begun + longest > request.seconds))) return;
+      PlanRequest asked = request;
+      asked.seed += 1000 * k;
+      if (k > 0) asked.progress = {};
+      if (request.seconds > 0) asked.seconds = request.seconds - begun;
+      try {
+        plans[k] = planner(graph, asked);
+      } catch (...) {
+        errors[k] = std::current_exception();
+      }
+      longest = std::max(longest, since_start() - begun);
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (std::size_t t = 1; t < std::min<std::size_t>(tries.side_by_side, plans.size()); ++t) others.emplace_back(work);
+    work();
+  }
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+  const auto better = [](const Plan& a, const Plan& b) {
+    if (a.schedule.empty() || b.schedule.empty()) return b.schedule.empty() && !a.schedule.empty();
+    if (a.within_budget() != b.within_budget()) return a.within_budget();
+    return a.within_budget() ? a.time < b.time : a.peak < b.peak;
+  };
+  Plan best = std::move(*std::ranges::min_element(plans, better));
+  best.seconds = since_start();
   return best;
 }
 
