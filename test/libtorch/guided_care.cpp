@@ -3,8 +3,10 @@
 
 #include <reprise_test/guided.hpp>
 
+#include <chrono>
 #include <random>
 #include <sstream>
+#include <thread>
 
 #include <ATen/autocast_mode.h>
 
@@ -539,13 +541,20 @@ Tensor counted_relu(const Tensor& x) {
   ++runs_seen;
   return x.clamp_min(0);
 }
+int slow_calls_to_come = 0;
+Tensor slow_at_first(const Tensor& x) {
+  if (slow_calls_to_come > 0 && slow_calls_to_come-- > 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  return x.tanh();
+}
 TORCH_LIBRARY(guided_test, library) {
+  library.def("slow_at_first(Tensor x) -> Tensor");
   library.def("failing_exp(Tensor x) -> Tensor");
   library.def("counted_relu(Tensor x) -> Tensor");
   library.def("pure_relu(Tensor x) -> Tensor");
   library.def("fickle_relu(Tensor x) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(guided_test, CPU, library) {
+  library.impl("slow_at_first", &slow_at_first);
   library.impl("failing_exp", &failing_exp);
   library.impl("counted_relu", &counted_relu);
   library.impl("pure_relu", &counted_relu);
@@ -609,6 +618,47 @@ TEST_CASE("an exception while something is made again leaves every tensor readab
   ours.clear();
   CHECK(cpu_memory().live() == before);
   CHECK((contents({failing()}) == expected));
+}
+
+TEST_CASE("a stream is planned once more with the times of a step that was not the first", "[guided]") {
+  assume_pure("guided_test::slow_at_first");
+  const Tensor x = torch::randn({256, 64});
+  const auto run = [&] {
+    const torch::NoGradGuard no_grad;
+    Tensor sum = torch::zeros_like(x);
+    std::vector<Tensor> all;
+    for (int i = 0; i < 8; ++i) all.push_back(torch::gelu(call_op("guided_test::slow_at_first", x + i)));
+    for (const Tensor& t : all) sum = sum + t;
+    return sum;
+  };
+  const Contents expected = contents({run()});
+  for (const bool refine : {false, true}) {
+    std::string log;
+    MemoryBudget budget{cpu_memory().live() + Bytes{8 * 256 * 64 * 4},
+                        {.planning = {.effort = 0.1},
+                         .plan_in_background = false,
+                         .refine = refine,
+                         .over_budget = OverBudget::go_on,
+                         .log_level = LogLevel::info,
+                         .on_log = [&](LogLevel, const std::string& text) { log += text; }}};
+    slow_calls_to_come = 8;
+    for (int i = 0; i < 5; ++i) {
+      Tensor result;
+      {
+        auto step = budget.step();
+        result = run();
+      }
+      INFO("step " << i << " " << budget.last().left_because << " " << log);
+      if (i > 0) CHECK(budget.last().planned);
+      CHECK((contents({result}) == expected));
+      CHECK(budget.last().peak <= budget.last().budget);
+      if (i > 0) CHECK(budget.last().peak == budget.last().predicted_peak);
+      if (i > 0) CHECK(budget.last().recomputed > 0);
+    }
+    CHECK(budget.counters().planned_steps == 4);
+    CHECK(budget.counters().plans == (refine ? 2 : 1));  // not a third time, whatever ops take
+    CHECK((log.find("ops take another time than in the first step") != std::string::npos) == refine);
+  }
 }
 
 TEST_CASE("verify tells of an op that is not what it was said to be", "[guided]") {

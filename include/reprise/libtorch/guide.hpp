@@ -107,7 +107,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
       const StorageIndex s = recorder_.storage_of(read.value);
       if (s == no_storage) continue;
       if (!call.facts->views_only) bring_back(s);
-      if (!call.facts->builtin) marks_[s].pinned = true;  // it may go on working on it behind our back
+      if (!call.facts->builtin && !call.facts->repeatable) marks_[s].pinned = true;  // it may go on working on it behind our back
     }
     for (StorageIndex s : writes) end_version(s);
     note_operands(call);

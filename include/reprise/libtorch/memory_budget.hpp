@@ -321,7 +321,7 @@ class BasicMemoryBudget {
 
   void learn(Recording recording, bool followed) {
     const bool known_bytes = budget_.kind == Budget::Kind::bytes || resolved_ > Bytes{0};
-    if (followed) streams_.seen(*following_);
+    if (followed) streams_.seen(*following_, recording);
     else streams_.learn(std::move(recording), known_bytes ? std::optional(room_above(last_.base, last_.budget)) : std::nullopt);
     if (const auto floor = streams_.floor_above_base()) {
       last_.floor = last_.base + *floor;

@@ -29,6 +29,7 @@ struct MemoryBudgetOptions {
   PlanRequest planning{};          ///< effort, seed, seconds; its budget and order are set here
   bool plan_in_background = true;  ///< steps go on online meanwhile; false: the step that ends waits for its plan
   std::size_t max_plans = 8;       ///< streams that are kept, the least recently seen is forgotten; 0: every step is online
+  bool refine = true;              ///< plan once more where ops take another time than in the first step
   OverBudget over_budget = OverBudget::error_at_first;
   /// Where no plan is found, or nothing comes again that could be planned: false, steps stay inside the budget online; true, they run as
   /// they are, and the blocks that the user has given to checkpoint() are what is computed again. Their memory is then what these make it.

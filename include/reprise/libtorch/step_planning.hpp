@@ -4,7 +4,7 @@
 //   budget 4 GiB                       the base is 1.2 GiB when the step begins: room for 2.8 GiB
 //   StepPlanning::fits(known, arena)   known.program, known.plan and known.layout are for at most 2.8 GiB; false where nothing is
 //
-//   first call      planned quickly, with the times of the capture        │ at most 1.2 s
+//   first call      planned quickly, with the times of the capture        │ at most 1.2 s; several seeds side by side, the best of them
 //   third call      planned again, with the times of warm ops             │ at most 3.6 s; the first plan stays where it is better
 //   the base grows  (Adam's state appears) planned again for what is left
 //   nothing fits    in that time: planned once more, for as long as it takes
@@ -123,7 +123,7 @@ class StepPlanning {
   /// Seconds for all planning of a call, unless the user's request has a limit of its own: quickly, and with the times of warm ops. They
   /// bound how much a plan is improved, never whether one is found.
   static constexpr double quick_seconds = 1.2, most_seconds = 3.6;
-  /// Seeds that are tried where the plan is to stay.
+  /// Seeds that are tried where the plan is to stay; one where the user asks for little effort.
   static constexpr unsigned most_tries = 8;
   /// As a share of the step's time: what fresh pages cost eager.
   static constexpr double worth_of_arena = 0.1;
@@ -283,7 +283,7 @@ class StepPlanning {
   }
   // The step waits for its plan, and so do its cores.
   [[nodiscard]] Plan plan_by_tries(const KnownStep& known, const PlanRequest& request) const {
-    const bool draws_lots = !ledger_.options.planner && ledger_.options.strategy == "anneal";
+    const bool draws_lots = !ledger_.options.planner && ledger_.options.strategy == "anneal" && ledger_.options.planning.effort >= 1;
     const auto cores = std::clamp(static_cast<unsigned>(at::get_num_threads()), 1u, most_tries);
     const Tries tries = draws_lots ? Tries{known.quick ? cores : most_tries, cores} : Tries{};
     return plan_best_of(known.captured->graph(), request, tries, [&](auto& g, auto& r) { return plan_by_option(g, r); });

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -82,11 +83,13 @@ class StreamCache {
     if (room && options_.max_plans > 0) keep_planned(streams_.front(), *room);
   }
 
-  /// A stream that was followed to its end: the one that was seen last.
-  void seen(const PlannedStream& stream) {
+  /// A stream that was followed to its end, as `now`: the one that was seen last.
+  void seen(const PlannedStream& stream, const Recording& now) {
     new_in_a_row_ = 0;
-    for (auto it = streams_.begin(); it != streams_.end(); ++it)
-      if (it->stream->recording == stream.recording) return streams_.splice(streams_.begin(), streams_, it);
+    const auto it = std::ranges::find_if(streams_, [&](const Known& k) { return k.stream->recording == stream.recording; });
+    if (it == streams_.end()) return;
+    streams_.splice(streams_.begin(), streams_, it);
+    if (options_.refine) refine(streams_.front(), now);
   }
 
   /// The stream that was seen last; none where there is none, or it was not looked at.
@@ -137,6 +140,7 @@ class StreamCache {
     Bytes job_room{};
     bool unplannable = false;  // for `room`
     bool used = false;
+    bool refined = false;  // its times are those of a step that was not the first
   };
 
   void add(Recording recording) {
@@ -160,6 +164,30 @@ class StreamCache {
     known.stream = known.without_plan = std::move(stream);
   }
 
+  // What ops take when they run for the first time is not what they take later. Times that add up to a quarter more or less, op by op, make
+  // another plan worth its while.
+  void refine(Known& known, const Recording& now) {
+    const PlannedStream& stream = *known.stream;
+    if (known.refined || known.job || !stream.plan || stream.plan->recomputed() == 0 || now.calls.size() != stream.graph->node_count()) return;
+    known.refined = true;
+    double sum = 0, off = 0;
+    for (std::size_t i = 0; i < now.calls.size(); ++i) {
+      sum += now.calls[i].time.count;
+      off += std::abs(now.calls[i].time.count - stream.graph->node(NodeId{i}).time.count);
+    }
+    if (off <= 0.25 * sum) return;
+    auto graph = std::make_shared<StepGraph>(*stream.graph);
+    for (std::size_t i = 0; i < now.calls.size(); ++i) graph->set_time(NodeId{i}, now.calls[i].time);
+    auto warm = std::make_shared<PlannedStream>(stream);
+    warm->graph = std::move(graph);
+    known.stream = std::move(warm);
+    log_.info("ops take another time than in the first step: planned again");
+    const auto start = std::chrono::steady_clock::now();
+    begin(known, known.room);
+    take(known, !options_.plan_in_background);
+    counters_.plan_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
   // Sees to it that there is a plan for this much room, or that one is being made.
   void keep_planned(Known& known, Bytes room) {
     const auto start = std::chrono::steady_clock::now();
@@ -178,7 +206,7 @@ class StreamCache {
 
   // A step that waits for its plan leaves its cores to it; one that goes on meanwhile does not.
   [[nodiscard]] Tries seeds() const {
-    if (options_.strategy != "anneal") return {};
+    if (options_.strategy != "anneal" || options_.planning.effort < 1) return {};
     return options_.plan_in_background ? Tries{2, 1} : Tries{4, static_cast<unsigned>(std::max(at::get_num_threads(), 1))};
   }
 
@@ -229,6 +257,10 @@ class StreamCache {
       tell_("no plan for " + format_bytes(known.room) + " above the base: " + why + (better_than_none ? "" : "; steps stay online"));
       return;
     }
+    if (known.stream->plan && known.above <= known.room && is_as_fast(known.stream->plan->schedule(), schedule, *known.stream->graph)) {
+      log_.info("the plan that there is stays: no faster one was found");
+      return;
+    }
     auto planned = std::make_shared<PlannedStream>(*known.stream);
     planned->plan.emplace(*planned->graph, std::move(schedule));
     known.above = planned->plan->peak() - start_bytes(*planned->graph);
@@ -236,6 +268,10 @@ class StreamCache {
               " ops again, " + format_bytes(known.above) + " above the base");
     known.used = false;
     known.stream = std::move(planned);
+  }
+
+  [[nodiscard]] static bool is_as_fast(const Schedule& a, const Schedule& b, const StepGraph& graph) {
+    return simulate(graph, a).time <= simulate(graph, b).time;
   }
 
   const MemoryBudgetOptions& options_;
