@@ -98,6 +98,24 @@ TEST_CASE("text of any kind leaves a picture well-formed") {
   CHECK(xml_fault(chart.svg()).empty());
 }
 
+TEST_CASE("a legend that does not fit beside the title has a line of its own, and the picture is higher by it") {
+  const auto picture = [](std::size_t entries) {
+    Chart chart{{.title = "A title of some length"}, {.x_max = 1, .y_max = 1}};
+    std::vector<LegendEntry> legend;
+    for (std::size_t i = 0; i < entries; ++i) legend.push_back({"#000", "an entry of its own"});
+    chart.legend(std::move(legend));
+    return chart.svg();
+  };
+  const std::string few = picture(2), many = picture(6);
+  CHECK(has(few, "viewBox=\"0 0 1200 420\""));
+  CHECK(has(few, "y=\"24\">an entry"));
+  CHECK(!has(few, "translate"));
+  CHECK(has(many, "viewBox=\"0 0 1200 442\""));
+  CHECK(has(many, "y=\"65\">an entry"));
+  CHECK(has(many, "<g transform=\"translate(0 22)\">"));
+  CHECK(xml_fault(many).empty());
+}
+
 TEST_CASE("an empty picture is a picture") {
   Chart chart{{.title = "nothing"}, {.x_max = 0, .y_max = 0}};
   chart.columns({}, {"#000"});

@@ -232,10 +232,12 @@ class Chart {
   [[nodiscard]] double y_end() const { return y_.end(); }
 
   [[nodiscard]] std::string svg() const {
-    std::string out = svg_begin(width, height, text_.title, text_.subtitle);
+    const double shift = legend_fits() ? 0 : legend_line;
+    std::string out = svg_begin(width, height + shift, text_.title, text_.subtitle);
     add_legend(out);
+    if (shift > 0) out += "<g transform=\"translate(0 " + coordinate(shift) + ")\">\n";
     add_axes(out);
-    return out + body_ + marks_ + "</svg>\n";
+    return out + body_ + marks_ + (shift > 0 ? "</g>\n" : "") + "</svg>\n";
   }
 
  private:
@@ -257,13 +259,25 @@ class Chart {
     marks_ += "<text aria-hidden=\"true\" class=\"halo" + rest + "<text class=\"" + kind + rest + "\n";
   }
 
+  // With guesses at how wide text is.
+  static double width_of(const LegendEntry& entry) { return 7.2 * static_cast<double>(entry.label.size()) + 38; }
+  [[nodiscard]] double legend_width() const {
+    double sum = 0;
+    for (const LegendEntry& entry : legend_) sum += width_of(entry);
+    return sum;
+  }
+  [[nodiscard]] bool legend_fits() const {
+    return 16 + 9.5 * static_cast<double>(text_.title.size()) + legend_width() <= width - right;
+  }
+
+  // At the right of the title where there is room for it, else on a line of its own.
   void add_legend(std::string& out) const {
-    double x = width - right;
-    for (auto it = legend_.rbegin(); it != legend_.rend(); ++it) {  // from the right, with a guess at how wide text is
-      x -= 7.2 * static_cast<double>(it->label.size()) + 6;
-      out += "<text x=\"" + coordinate(x) + "\" y=\"24\">" + markup_text(it->label) + "</text><rect x=\"" + coordinate(x - 17) +
-             "\" y=\"13\" width=\"12\" height=\"12\" rx=\"2\" fill=\"" + it->color + "\"/>\n";
-      x -= 32;
+    const double y = legend_fits() ? 24 : 43 + legend_line;
+    double x = legend_fits() ? width - right - legend_width() : 16;
+    for (const LegendEntry& entry : legend_) {
+      out += "<rect x=\"" + coordinate(x) + "\" y=\"" + coordinate(y - 11) + "\" width=\"12\" height=\"12\" rx=\"2\" fill=\"" + entry.color +
+             "\"/><text x=\"" + coordinate(x + 17) + "\" y=\"" + coordinate(y) + "\">" + markup_text(entry.label) + "</text>\n";
+      x += width_of(entry);
     }
   }
 
@@ -287,6 +301,8 @@ class Chart {
     out += "<text class=\"muted\" x=\"" + coordinate(left + plot_width / 2) + "\" y=\"" + coordinate(height - 12) +
            "\" text-anchor=\"middle\">" + markup_text(text_.x_label) + "</text>\n";
   }
+
+  static constexpr double legend_line = 22;
 
   ChartText text_;
   double x_max_;
