@@ -277,6 +277,7 @@ TEST_CASE("a budget below what a step begins and ends with is an error that says
   const Bytes floor = step.last().floor, eager = step.last().eager_peak;
   const std::string share = std::to_string((100 * floor.count + eager.count - 1) / eager.count) + " % of what it takes without a budget";
   CHECK_THAT(notices, contains("no schedule is below " + std::to_string(floor.count)) && contains(share));
+  task.module->zero_grad();  // as it was when the share was found out
   CHECK_THROWS_WITH(step(batch), contains(" % of what it takes without a budget") && contains("needs") && contains("at once"));
 
   Replaying other{task.module, task.loss};  // without a budget: its arena stays where it is

@@ -860,15 +860,16 @@ TEST_CASE("where a MemoryBudget has no plan, the blocks that the user named can 
           h);
     return h.square().mean();
   };
-  const Tensor x = torch::randn({32, 64});
+  const Tensor x = torch::randn({1024, 64});
   torch::nn::Linear plain(64, 64), ours(64, 64);
   {
     const torch::NoGradGuard no_grad;
     ours->weight.copy_(plain->weight);
     ours->bias.copy_(plain->bias);
   }
+  const Bytes waiting = cpu_memory().reserved() - cpu_memory().live();
   std::string notices;
-  MemoryBudget budget{cpu_memory().live() + 200_KiB, {.plan_in_background = false,
+  MemoryBudget budget{cpu_memory().live() + 6400_KiB, {.plan_in_background = false,
                                                       .over_budget = OverBudget::go_on,
                                                       .blocks_where_unplanned = true,
                                                       .on_notice = [&](const std::string& text) { notices += text + "\n"; }}};
@@ -893,9 +894,15 @@ TEST_CASE("where a MemoryBudget has no plan, the blocks that the user named can 
     const bool blocks = budget.counters().block_steps > 0;
     CHECK(calls == (blocks ? 2 : 1) * (4 + step_number));
     if (blocks) CHECK(budget.last().peak - budget.last().base < eager);
+    if (blocks) CHECK(cpu_memory().reserved() - cpu_memory().live() == waiting);  // nothing waits for guided steps any more
   }
   CHECK(budget.counters().block_steps == 5);  // five that never come again are enough
   CHECK(contains(notices, "had not come before"));
+  {
+    MemoryBudget outer{1_GiB};
+    const auto guard = outer.step();
+    CHECK_THROWS_AS(budget.step(), Error);
+  }
   budget.set(1_GiB);
   calls = 0;
   {

@@ -225,12 +225,15 @@ class BasicMemoryBudget {
   // Until another budget is set: what a step would be like that is seen again cannot be known from one that is not looked at.
   [[nodiscard]] bool left_to_blocks() {
     if (!options_.blocks_where_unplanned || !blocks_because_.empty()) return !blocks_because_.empty();
-    streams_.wait();
     blocks_because_ = streams_.hopeless(room_above(base_, limit_now()));
-    if (!blocks_because_.empty()) notice("from now on steps run as they are, with the checkpoints that they have: " + blocks_because_);
-    return !blocks_because_.empty();
+    if (blocks_because_.empty()) return false;
+    page_blocks().stop();  // what waits for guided steps would be of no use to any other
+    notice("from now on steps run as they are, with the checkpoints that they have: " + blocks_because_);
+    return true;
   }
   void begin_measuring() {
+    if (memory_gate() != nullptr || DispatchHook::current() != nullptr)
+      throw Error(Errc::bad_argument, "a step or a memory limit is under way on this thread: a MemoryBudget's step cannot be used inside of it");
     ++counters_.steps;
     last_ = {.base = cpu_memory().live() - excluded_};
     cpu_memory().reset_peak();
@@ -321,7 +324,7 @@ class BasicMemoryBudget {
 
   void learn(Recording recording, bool followed) {
     const bool known_bytes = budget_.kind == Budget::Kind::bytes || resolved_ > Bytes{0};
-    if (followed) streams_.seen(*following_, recording);
+    if (followed) streams_.seen(*following_, recording, room_above(last_.base, last_.budget));
     else streams_.learn(std::move(recording), known_bytes ? std::optional(room_above(last_.base, last_.budget)) : std::nullopt);
     if (const auto floor = streams_.floor_above_base()) {
       last_.floor = last_.base + *floor;

@@ -6,8 +6,8 @@
 //   conv's output 40     90
 //   conv's output dies   50     40          it fits beside what is alive: it waits
 //   another 25           75     15          taken from there: no page fault; the rest waits on
-//   30 come              90     10          fresh pages: no run of 30 waits. 15 + 75 + 30 would pass the limit: 5 go back, what waited longest
-//   the 25 die           65     35          next to the 10, they are one run again
+//   20 come              95      5          fresh pages: no run of 20 waits. 15 + 75 + 20 would pass the limit: 10 go back, what waited longest
+//   the 25 die           70     26          next to what waits, they are one run again; never more than was alive at most
 //
 // glibc keeps what is freed and does not find room in its holes for aligned blocks: a process in which storages come and go would grow to
 // several times what they hold (ResNet-152 inside 614 MiB: to 1.9 GiB).

@@ -116,7 +116,7 @@ class StepEngine {
       return capture_step(model, arguments, run, capture_options(known));
     } catch (const Error& error) {
       if (error.code() != Errc::budget_unreachable || ledger_.last.floor <= Bytes{0}) throw;
-      throw Error(error.code(), std::string(error.what()) + ". Of this step: " + planning_.what_it_needs());
+      throw Error(error.code(), std::string(error.what()) + ". Of this step: " + planning_.what_it_needs(memory_.capacity()));
     }
   }
 

@@ -93,12 +93,12 @@ class StepPlanning {
   [[nodiscard]] static Bytes other_arenas(Bytes capacity) { return cpu_memory().reserved() - cpu_memory().live() - capacity; }
 
   /// For errors: what the budget would have to be. Of what resolve() has found.
-  [[nodiscard]] std::string what_it_needs() const {
+  [[nodiscard]] std::string what_it_needs(Bytes capacity) const {
     const StepMeasurement& last = ledger_.last;
     std::string text = "the base is " + std::to_string(last.base.count) + ", no schedule is below " + std::to_string(last.floor.count);
     if (last.eager_peak > Bytes{0})
       text += " (" + std::to_string(percent_up(last.floor, last.eager_peak)) + " % of what it takes without a budget)";
-    if (const Bytes others = other_arenas(capacity_); others > Bytes{0})
+    if (const Bytes others = other_arenas(capacity); others > Bytes{0})
       text += ", arenas of other steps hold " + std::to_string(others.count);
     return text;
   }
@@ -285,7 +285,8 @@ class StepPlanning {
   [[nodiscard]] Plan plan_by_tries(const KnownStep& known, const PlanRequest& request) const {
     const bool draws_lots = !ledger_.options.planner && ledger_.options.strategy == "anneal" && ledger_.options.planning.effort >= 1;
     const auto cores = std::clamp(static_cast<unsigned>(at::get_num_threads()), 1u, most_tries);
-    const Tries tries = draws_lots ? Tries{known.quick ? cores : most_tries, cores} : Tries{};
+    const bool one_round = known.quick || request.seconds <= 0;  // in a hurry, or where no end is set
+    const Tries tries = draws_lots ? Tries{one_round ? cores : most_tries, cores} : Tries{};
     return plan_best_of(known.captured->graph(), request, tries, [&](auto& g, auto& r) { return plan_by_option(g, r); });
   }
   // Packing may ask for another plan: some time is left for that.
@@ -323,7 +324,7 @@ class StepPlanning {
   // `smallest`: the lowest peak that was found, where one was looked for.
   bool fall_back(KnownStep& known, std::optional<Bytes> smallest = std::nullopt) {
     const std::string why = "no schedule within the budget of " + format_bytes(ledger_.last.budget) + " (" +
-                            std::to_string(ledger_.last.budget.count) + " bytes) was found: " + what_it_needs() +
+                            std::to_string(ledger_.last.budget.count) + " bytes) was found: " + what_it_needs(capacity_) +
                             (smallest ? ", the smallest peak found is " + std::to_string(smallest->count) : "");
     if (ledger_.options.on_fallback == OnFallback::error)
       throw Error(Errc::budget_unreachable, why + ledger_.afterwards());

@@ -8,11 +8,8 @@
 //     120 ops computed again, 6.1 % extra time predicted; planned 2 times
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <ostream>
 #include <sstream>
 #include <string>
@@ -21,6 +18,7 @@
 #include <reprise/error.hpp>
 #include <reprise/libtorch/step_options.hpp>
 #include <reprise/plan/frontier.hpp>
+#include <reprise/plan/plan_file.hpp>
 #include <reprise/plan/planner.hpp>
 #include <reprise/profile/metrics.hpp>
 #include <reprise/profile/profile.hpp>
@@ -103,18 +101,12 @@ inline std::string percent_text(double share) {
   return text;
 }
 
-/// The page in a file, with a frontier of `points` budgets (0: without). Throws Errc::io where the file cannot be written: before
-/// anything is planned, if it can be known.
+/// The page in a file, whole or not at all, with a frontier of `points` budgets (0: without). Throws Errc::io where it cannot be written.
 inline void write_step_report(const std::filesystem::path& file, const StepGraph& graph, const Plan& plan, PlanRequest request,
                               std::size_t points, const std::string& summary) {
-  const auto check = [&](const std::ofstream& out) {
-    if (!out) throw Error(Errc::io, "cannot write the report to '" + file.string() + "': " + std::strerror(errno));
-  };
-  std::ofstream out(file);
-  check(out);
   request.effort = std::min(request.effort, 0.3);
-  out << step_report(graph, plan, points > 0 ? frontier(graph, request, points) : std::vector<Plan>{}, summary) << std::flush;
-  check(out);
+  const std::vector<Plan> curve = points > 0 ? frontier(graph, request, points) : std::vector<Plan>{};
+  write_file_atomically(file.string(), step_report(graph, plan, curve, summary));
 }
 
 }  // namespace reprise

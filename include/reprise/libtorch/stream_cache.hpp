@@ -83,13 +83,13 @@ class StreamCache {
     if (room && options_.max_plans > 0) keep_planned(streams_.front(), *room);
   }
 
-  /// A stream that was followed to its end, as `now`: the one that was seen last.
-  void seen(const PlannedStream& stream, const Recording& now) {
+  /// A stream that was followed to its end, as `now`: the one that was seen last. `room`: what there was above the base.
+  void seen(const PlannedStream& stream, const Recording& now, Bytes room) {
     new_in_a_row_ = 0;
     const auto it = std::ranges::find_if(streams_, [&](const Known& k) { return k.stream->recording == stream.recording; });
     if (it == streams_.end()) return;
     streams_.splice(streams_.begin(), streams_, it);
-    if (options_.refine) refine(streams_.front(), now);
+    if (options_.refine && stream.plan) refine(streams_.front(), now, room);
   }
 
   /// The stream that was seen last; none where there is none, or it was not looked at.
@@ -99,7 +99,8 @@ class StreamCache {
   /// Why the next step, with `room` above the base, is not going to be planned; empty where it may be.
   [[nodiscard]] std::string hopeless(Bytes room) const {
     if (new_in_a_row_ > patience) return "the last " + std::to_string(new_in_a_row_) + " steps made ops that had not come before";
-    const bool none = !streams_.empty() && streams_.front().unplannable && !streams_.front().stream->plan && room <= streams_.front().room;
+    const bool others = std::ranges::any_of(streams_, [](const Known& known) { return known.stream->plan.has_value(); });
+    const bool none = !others && !streams_.empty() && streams_.front().unplannable && room <= streams_.front().room;
     return none ? "no plan was found for " + format_bytes(streams_.front().room) + " above the base" : "";
   }
   /// What has not come again so far may do so from here on.
@@ -166,7 +167,7 @@ class StreamCache {
 
   // What ops take when they run for the first time is not what they take later. Times that add up to a quarter more or less, op by op, make
   // another plan worth its while.
-  void refine(Known& known, const Recording& now) {
+  void refine(Known& known, const Recording& now, Bytes room) {
     const PlannedStream& stream = *known.stream;
     if (known.refined || known.job || !stream.plan || stream.plan->recomputed() == 0 || now.calls.size() != stream.graph->node_count()) return;
     known.refined = true;
@@ -183,7 +184,7 @@ class StreamCache {
     known.stream = std::move(warm);
     log_.info("ops take another time than in the first step: planned again");
     const auto start = std::chrono::steady_clock::now();
-    begin(known, known.room);
+    begin(known, std::min(known.room, room));
     take(known, !options_.plan_in_background);
     counters_.plan_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
@@ -226,7 +227,7 @@ class StreamCache {
     auto work = [graph = known.stream->graph, strategy = options_.strategy, request, seeds = seeds()](std::stop_token stop) mutable {
       request.cancel = std::move(stop);
       for (int i = 0; i < most_tries && !request.cancel.stop_requested(); ++i) {
-        Plan found = plan_best_of(*graph, request, seeds, [&](auto& g, auto& r) { return plan_with(strategy, g, r); });
+        Plan found = plan_best_of(*graph, request, i == 0 ? seeds : Tries{}, [&](auto& g, auto& r) { return plan_with(strategy, g, r); });
         if (found.within_budget()) return std::move(found.schedule);
         ++request.seed;
         request.effort *= 3;

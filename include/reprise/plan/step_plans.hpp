@@ -12,6 +12,7 @@
 #include <exception>
 #include <functional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -65,25 +66,24 @@ struct Tries {
 };
 
 /// The best of plans from so many seeds: a search that draws lots finds plans that differ by a few per cent. Where there is a limit in
-/// seconds it is that of all tries together, and none begins that would not be done by then; without one the plan is the same whatever
-/// the load. Progress is that of the first. What one of them throws is thrown here when all are done.
+/// seconds, none begins that would not be done by then; without one the plan is the same whatever the load. Progress is that of the first. What one of them throws is thrown here when all are done.
 [[nodiscard]] inline Plan plan_best_of(const StepGraph& graph, const PlanRequest& request, Tries tries, const PlanFunction& planner) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   const auto since_start = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   std::vector<Plan> plans(std::max(tries.count, 1u));
   std::vector<std::exception_ptr> errors(plans.size());
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
+  std::atomic<std::size_t> next{1};  // the first is for this thread, where the user's progress is told
+  const auto work = [&](std::size_t k) {
     double longest = 0;
-    for (std::size_t k = next++; k < plans.size(); k = next++) {
+    for (; k < plans.size(); k = next++) {
       const double begun = since_start();
       if (k > 0 && (request.cancel.stop_requested() || (request.seconds > 0 && begun + longest > request.seconds))) return;
-      PlanRequest asked = request;
-      asked.seed += 1000 * k;
-      if (k > 0) asked.progress = {};
-      if (request.seconds > 0) asked.seconds = request.seconds - begun;
       try {
+        PlanRequest asked = request;
+        asked.seed += 1000 * k;
+        if (k > 0) asked.progress = {};
+        if (request.seconds > 0) asked.seconds = std::max(request.seconds - begun, 1e-3);
         plans[k] = planner(graph, asked);
       } catch (...) {
         errors[k] = std::current_exception();
@@ -93,8 +93,11 @@ struct Tries {
   };
   {
     std::vector<std::jthread> others;
-    for (std::size_t t = 1; t < std::min<std::size_t>(tries.side_by_side, plans.size()); ++t) others.emplace_back(work);
-    work();
+    try {
+      for (std::size_t t = 1; t < std::min<std::size_t>(tries.side_by_side, plans.size()); ++t) others.emplace_back([&] { work(next++); });
+    } catch (const std::system_error&) {  // no more threads to be had: those that there are do all of it
+    }
+    work(0);
   }
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
