@@ -99,7 +99,7 @@ class StepPlanning {
     if (last.eager_peak > Bytes{0})
       text += " (" + std::to_string(percent_up(last.floor, last.eager_peak)) + " % of what it takes without a budget)";
     if (const Bytes others = other_arenas(capacity); others > Bytes{0})
-      text += ", arenas of other steps hold " + std::to_string(others.count);
+      text += ", arenas of other steps hold " + std::to_string(others.count) + " beyond what is alive in them";
     return text;
   }
 
