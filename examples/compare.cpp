@@ -127,6 +127,12 @@ bool says_out_of_memory(std::string_view what) {
   return std::any_of(std::begin(signs), std::end(signs), [&](std::string_view sign) { return what.find(sign) != what.npos; });
 }
 
+/// LibTorch's own what() walks the stack, and crashes where there is no memory left for that.
+std::string said(const std::exception& e) {
+  const auto* error = dynamic_cast<const c10::Error*>(&e);
+  return error != nullptr ? error->what_without_backtrace() : e.what();
+}
+
 int run_child(Options& o) {
   o.run.batch = numbers(o.batches).front();
   if (o.threads > 0) torch::set_num_threads(static_cast<int>(o.threads));
@@ -142,8 +148,9 @@ int run_child(Options& o) {
       result = to_json(run_variant(o.child, o.run));
     }
   } catch (const std::exception& e) {
-    if (dynamic_cast<const std::bad_alloc*>(&e) == nullptr && !says_out_of_memory(e.what())) throw;
-    std::fprintf(stderr, "%s\n", plainly(e.what()).c_str());
+    const std::string what = said(e);
+    if (dynamic_cast<const std::bad_alloc*>(&e) == nullptr && !says_out_of_memory(what)) throw;
+    std::fprintf(stderr, "%s\n", plainly(what).c_str());
     _exit(exit_out_of_memory);
   }
   std::ofstream(o.result) << result.dump(1) << '\n';

@@ -88,8 +88,9 @@ class StreamCache {
     new_in_a_row_ = 0;
     const auto it = std::ranges::find_if(streams_, [&](const Known& k) { return k.stream->recording == stream.recording; });
     if (it == streams_.end()) return;
+    const bool again = it == streams_.begin();  // not one of several that take turns: they enter each other's plans in the middle
     streams_.splice(streams_.begin(), streams_, it);
-    if (options_.refine && stream.plan) refine(streams_.front(), now, room);
+    if (options_.refine && again && stream.plan) refine(streams_.front(), now, room);
   }
 
   /// The stream that was seen last; none where there is none, or it was not looked at.

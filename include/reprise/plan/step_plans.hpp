@@ -107,7 +107,7 @@ struct Tries {
     return a.within_budget() ? a.time < b.time : a.peak < b.peak;
   };
   Plan best = std::move(*std::ranges::min_element(plans, better));
-  best.seconds = since_start();
+  best.seconds = std::max(best.seconds, since_start());
   return best;
 }
 
