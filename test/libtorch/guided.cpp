@@ -143,8 +143,8 @@ TEST_CASE("the host fills a tensor in the step, and keeps a pointer", "[guided]"
       (first + stack.forward(x * noise, [](Tensor h, int) { return torch::gelu(h); }).sum()).backward();
     });
   };
-  check_planned(make, {70}, 6, 2);
-  check_equal(make, {50, 35, least});  // what the host may have written stays: less can be planned
+  check_planned(make, {90}, 6, 2);
+  check_equal(make, {70, 50, 35, least});  // what the host may have written stays: less can be planned, and not every time
 }
 
 TEST_CASE("state that is passed from step to step", "[guided]") {
