@@ -6,8 +6,8 @@
 //   conv's output 40     90
 //   conv's output dies   50     40          it fits beside what is alive: it waits
 //   another 25           75     15          taken from there: no page fault; the rest waits on
-//   20 come              95      5          fresh pages: no run of 20 waits. 15 + 75 + 20 would pass the limit: 10 go back, what waited longest
-//   the 25 die           70     26          next to what waits, they are one run again; never more than was alive at most
+//   20 come              95      0          no run of 20 waits: the 15 are moved under the new addresses, and 5 fresh ones come behind them
+//   the 25 die           70     25          they wait; next to others, they are one run with them; never more than was alive at most
 //
 // glibc keeps what is freed and does not find room in its holes for aligned blocks: a process in which storages come and go would grow to
 // several times what they hold (ResNet-152 inside 614 MiB: to 1.9 GiB).
@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <set>
@@ -39,7 +40,7 @@ class PageBlocks {
 
   /// Pages for a block of this thread; nullptr where it is to come from the heap. `mapped` is what give() has to get back.
   std::byte* take(std::size_t bytes, std::size_t& mapped) {
-    if (limit_here() <= Bytes{0} || limit_here() > machine()) return nullptr;
+    if (limit_here() <= Bytes{0}) return nullptr;
     if (bytes < smallest) {
       make_room(Bytes{static_cast<std::int64_t>(bytes)});
       return nullptr;
@@ -49,10 +50,7 @@ class PageBlocks {
     limit_ = limit_here();
     most_live_ = std::max(most_live_, cpu_memory().live() + Bytes{static_cast<std::int64_t>(bytes)});
     std::byte* pages = take_waiting(whole);
-    if (pages == nullptr) {
-      trim_to(limit_ - Bytes{static_cast<std::int64_t>(whole)});
-      pages = map(whole);
-    }
+    if (pages == nullptr) pages = by_size_.empty() ? map(whole) : gather(whole);
     if (pages == nullptr) {  // no more address space: what waits may be in the way
       trim_to(Bytes{-1});
       pages = map(whole);
@@ -100,6 +98,8 @@ class PageBlocks {
     trim_to(limit_here() - bytes);
   }
 
+  enum class Use { now, later };
+
   /// Pages that wait, one next to the other.
   struct Run {
     std::byte* pages;
@@ -116,6 +116,41 @@ class PageBlocks {
     cpu_memory().add_spare(-static_cast<std::int64_t>(whole));
     return run.pages;
   }
+
+  // No run is large enough, but there may be several: their pages go under fresh addresses, the largest first, without being cleared by the
+  // system as fresh pages are. What is still missing is fresh.
+  std::byte* gather(std::size_t whole) {
+    std::byte* const block = map(whole, Use::later);
+    if (block == nullptr) return nullptr;
+    std::size_t moved = 0;
+    for (int pieces = 0; pieces < most_pieces && moved < whole && !by_size_.empty() && seams_.size() < most_seams; ++pieces) {
+      Run run = remove(by_address_.find(by_size_.rbegin()->second));
+      const std::size_t piece = std::min({run.bytes, whole - moved, static_cast<std::size_t>(next_seam(run.pages) - run.pages)});
+      if (piece < least_piece || !move(run.pages, piece, block + moved)) unmap(run.pages, piece);  // too small to be worth a call next time
+      else moved += piece;
+      cpu_memory().add_spare(-static_cast<std::int64_t>(piece));
+      if (run.bytes > piece) add({run.pages + piece, run.bytes - piece, run.freed});
+    }
+    trim_to(limit_ - Bytes{static_cast<std::int64_t>(whole)});
+    if (moved == whole || open(block + moved, whole - moved)) return block;
+    unmap(block, whole);
+    return nullptr;
+  }
+
+  // The system moves what it has mapped at once, not two such areas: where one begins is a seam.
+  [[nodiscard]] std::byte* next_seam(std::byte* pages) const {
+    const auto after = seams_.upper_bound(pages);
+    return after == seams_.end() ? reinterpret_cast<std::byte*>(std::numeric_limits<std::uintptr_t>::max()) : *after;
+  }
+  void begin_area(std::byte* pages, std::size_t bytes) {
+    forget_seams(pages, bytes);
+    seams_.insert(pages);
+  }
+  void end_area(std::byte* pages, std::size_t bytes) {
+    forget_seams(pages, bytes);
+    seams_.insert(pages + bytes);  // perhaps the rest of one
+  }
+  void forget_seams(std::byte* pages, std::size_t bytes) { seams_.erase(seams_.lower_bound(pages), seams_.lower_bound(pages + bytes)); }
 
   // Neighbours become one run.
   void add(Run run) {
@@ -157,34 +192,48 @@ class PageBlocks {
   }
 
 #ifdef __linux__
-  // A limit that the machine does not have bounds nothing.
-  static Bytes machine() {
-    static const Bytes all{static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE))};
-    return all;
-  }
   static std::size_t round_up(std::size_t bytes) {
     static const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     return (bytes + page - 1) / page * page;
   }
-  static std::byte* map(std::size_t bytes) {
-    void* pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  // What is for later counts as address space, not as memory, until it is opened or pages are moved there.
+  std::byte* map(std::size_t bytes, Use use = Use::now) {
+    void* pages = ::mmap(nullptr, bytes, use == Use::now ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) return nullptr;
     ::madvise(pages, bytes, MADV_HUGEPAGE);  // a wish: fewer faults where it is met
+    begin_area(static_cast<std::byte*>(pages), bytes);
     return static_cast<std::byte*>(pages);
   }
-  static void unmap(std::byte* pages, std::size_t bytes) { ::munmap(pages, bytes); }
+  static bool open(std::byte* pages, std::size_t bytes) { return ::mprotect(pages, bytes, PROT_READ | PROT_WRITE) == 0; }
+  void unmap(std::byte* pages, std::size_t bytes) {
+    ::munmap(pages, bytes);
+    end_area(pages, bytes);
+  }
+  bool move(std::byte* pages, std::size_t bytes, std::byte* to) {
+    if (::mremap(pages, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED) return false;
+    end_area(pages, bytes);
+    begin_area(to, bytes);
+    seams_.insert(to + bytes);
+    return true;
+  }
 #else
-  static Bytes machine() { return {}; }
   static std::size_t round_up(std::size_t bytes) { return bytes; }
-  static std::byte* map(std::size_t) { return nullptr; }  // everything comes from the heap
+  static std::byte* map(std::size_t, Use = Use::now) { return nullptr; }  // everything comes from the heap
+  static bool open(std::byte*, std::size_t) { return false; }
   static void unmap(std::byte*, std::size_t) {}
+  static bool move(std::byte*, std::size_t, std::byte*) { return false; }
 #endif
+
+  static constexpr int most_pieces = 16;  // of one block: each is a call to the system
+  static constexpr std::size_t least_piece = std::size_t{64} << 10;
+  static constexpr std::size_t most_seams = 8192;  // Linux lets a process have 65530 areas
 
   std::mutex guard_;
   Bytes limit_{}, most_live_{};  // of the step that ran last; what was alive at most: what waits never makes the process larger
   std::uint64_t clock_ = 0;      // blocks that died
   ByAddress by_address_;         // what waits
   std::set<std::pair<std::size_t, std::byte*>> by_size_;
+  std::set<std::byte*> seams_;   // where areas begin, of what waits and of what is in use; some may lie where there is nothing any more
 };
 
 /// Never destroyed: tensors may outlive every static object.
