@@ -98,3 +98,28 @@ TEST_CASE("what a try throws comes out when all are done") {
                     "the third");
   CHECK(done == 4);
 }
+
+TEST_CASE("times differ where they add up to a quarter more or less, op by op") {
+  const StepGraph graph = toy_graph();
+  std::vector<Microseconds> times;
+  double sum = 0;
+  for (std::size_t i = 0; i < graph.node_count(); ++i) {
+    times.push_back(graph.node(NodeId{i}).time);
+    sum += times.back().count;
+  }
+  REQUIRE(sum > 0);
+  CHECK_FALSE(times_differ(graph, times));
+  auto longer = times;
+  longer[0].count += 0.3 * sum;  // 0.3 of 1.3: less than a quarter
+  CHECK_FALSE(times_differ(graph, longer));
+  longer[0].count += 0.1 * sum;  // 0.4 of 1.4
+  CHECK(times_differ(graph, longer));
+}
+
+TEST_CASE("several seeds are for a strategy that draws lots, and for no less than the usual effort") {
+  CHECK(tries_of("anneal", {}, {8, 2}).count == 8);
+  CHECK(tries_of("anneal", {}, {8, 2}).side_by_side == 2);
+  CHECK(tries_of("anneal", {.effort = 0.5}, {8, 2}).count == 1);
+  CHECK(tries_of("min-cut", {}, {8, 2}).count == 1);
+  CHECK(tries_of("", {}, {8, 2}).count == 1);
+}

@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -146,17 +147,12 @@ class StepPlanning {
     }
   }
 
-  // Times that add up to a quarter more or less, op by op, make another plan worth its while; so does one that was made in a hurry.
+  // Other times make another plan worth its while; so does one that was made in a hurry.
   void refine(KnownStep& known) {
     if (known.measured.empty()) return;
     StepGraph& graph = known.captured->graph();
-    double sum = 0, off = 0;
-    for (std::size_t i = 0; i < known.measured.size(); ++i) {
-      sum += known.measured[i].count;
-      off += std::abs(known.measured[i].count - graph.node(NodeId{i}).time.count);
-    }
     const std::vector<Microseconds> measured = std::exchange(known.measured, {});
-    if (off <= 0.25 * sum && !known.quick) return;
+    if (!times_differ(graph, measured) && !known.quick) return;
     for (std::size_t i = 0; i < measured.size(); ++i) graph.set_time(NodeId{i}, measured[i]);
     ++known.refinements;
     ++ledger_.counters.refinements;
@@ -283,10 +279,10 @@ class StepPlanning {
   }
   // The step waits for its plan, and so do its cores.
   [[nodiscard]] Plan plan_by_tries(const KnownStep& known, const PlanRequest& request) const {
-    const bool draws_lots = !ledger_.options.planner && ledger_.options.strategy == "anneal" && ledger_.options.planning.effort >= 1;
     const auto cores = std::clamp(static_cast<unsigned>(at::get_num_threads()), 1u, most_tries);
     const bool one_round = known.quick || request.seconds <= 0;  // in a hurry, or where no end is set
-    const Tries tries = draws_lots ? Tries{one_round ? cores : most_tries, cores} : Tries{};
+    const std::string_view strategy = ledger_.options.planner ? std::string_view{} : ledger_.options.strategy;
+    const Tries tries = tries_of(strategy, ledger_.options.planning, {one_round ? cores : most_tries, cores});
     return plan_best_of(known.captured->graph(), request, tries, [&](auto& g, auto& r) { return plan_by_option(g, r); });
   }
   // Packing may ask for another plan: some time is left for that.

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -21,6 +20,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <ATen/Parallel.h>
 
@@ -166,20 +166,16 @@ class StreamCache {
     known.stream = known.without_plan = std::move(stream);
   }
 
-  // What ops take when they run for the first time is not what they take later. Times that add up to a quarter more or less, op by op, make
-  // another plan worth its while.
+  // What ops take when they run for the first time is not what they take later.
   void refine(Known& known, const Recording& now, Bytes room) {
     const PlannedStream& stream = *known.stream;
     if (known.refined || known.job || !stream.plan || stream.plan->recomputed() == 0 || now.calls.size() != stream.graph->node_count()) return;
     known.refined = true;
-    double sum = 0, off = 0;
-    for (std::size_t i = 0; i < now.calls.size(); ++i) {
-      sum += now.calls[i].time.count;
-      off += std::abs(now.calls[i].time.count - stream.graph->node(NodeId{i}).time.count);
-    }
-    if (off <= 0.25 * sum) return;
+    std::vector<Microseconds> times;
+    for (const Call& call : now.calls) times.push_back(call.time);
+    if (!times_differ(*stream.graph, times)) return;
     auto graph = std::make_shared<StepGraph>(*stream.graph);
-    for (std::size_t i = 0; i < now.calls.size(); ++i) graph->set_time(NodeId{i}, now.calls[i].time);
+    for (std::size_t i = 0; i < times.size(); ++i) graph->set_time(NodeId{i}, times[i]);
     auto warm = std::make_shared<PlannedStream>(stream);
     warm->graph = std::move(graph);
     known.stream = std::move(warm);
@@ -208,8 +204,8 @@ class StreamCache {
 
   // A step that waits for its plan leaves its cores to it; one that goes on meanwhile does not.
   [[nodiscard]] Tries seeds() const {
-    if (options_.strategy != "anneal" || options_.planning.effort < 1) return {};
-    return options_.plan_in_background ? Tries{2, 1} : Tries{4, static_cast<unsigned>(std::max(at::get_num_threads(), 1))};
+    const auto cores = static_cast<unsigned>(std::max(at::get_num_threads(), 1));
+    return tries_of(options_.strategy, options_.planning, options_.plan_in_background ? Tries{2, 1} : Tries{4, cores});
   }
 
   void begin(Known& known, Bytes room) {

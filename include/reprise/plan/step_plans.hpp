@@ -5,13 +5,16 @@
 //   Plan thin = plan_within_time(graph, request, 10, planner);      the smallest peak found that costs at most 10 % more time
 //   Plan best = plan_best_of(graph, request, {4, 2}, planner);      the best of four seeds, two of them side by side
 //   Plan same = plan_from_file("resnet50.plan.json", graph);        refused where it was made for another graph
+//   if (times_differ(graph, measured)) …                            ops take another time than what a plan was made with
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <exception>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -65,8 +68,14 @@ struct Tries {
   unsigned count = 1, side_by_side = 1;
 };
 
+/// Those that are worth it: one where the strategy draws no lots, or little effort is asked for.
+[[nodiscard]] inline Tries tries_of(std::string_view strategy, const PlanRequest& request, Tries most) {
+  return strategy == "anneal" && request.effort >= 1 ? most : Tries{};
+}
+
 /// The best of plans from so many seeds: a search that draws lots finds plans that differ by a few per cent. Where there is a limit in
-/// seconds, none begins that would not be done by then; without one the plan is the same whatever the load. Progress is that of the first. What one of them throws is thrown here when all are done.
+/// seconds, none begins that would not be done by then; without one the plan is the same whatever the load. Progress is that of the
+/// first. What one of them throws is thrown here when all are done.
 [[nodiscard]] inline Plan plan_best_of(const StepGraph& graph, const PlanRequest& request, Tries tries, const PlanFunction& planner) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
@@ -109,6 +118,16 @@ struct Tries {
   Plan best = std::move(*std::ranges::min_element(plans, better));
   best.seconds = std::max(best.seconds, since_start());
   return best;
+}
+
+/// Whether times (by node) add up to a quarter more or less than the graph's, op by op: another plan is then worth its while.
+[[nodiscard]] inline bool times_differ(const StepGraph& graph, const std::vector<Microseconds>& times) {
+  double sum = 0, off = 0;
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    sum += times[i].count;
+    off += std::abs(times[i].count - graph.node(NodeId{i}).time.count);
+  }
+  return off > 0.25 * sum;
 }
 
 /// Throws Errc::bad_schedule where the file was made for another graph, or its schedule cannot be run.
