@@ -25,7 +25,7 @@ namespace examples {
 struct RunOptions {
   std::string model = "resnet18", config = "tiny", strategy = "anneal", spill{};
   reprise::Budget budget = reprise::Budget::share(50);
-  std::int64_t batch = 0, size = 0, warmup = 2, runs = 5;
+  std::int64_t batch = 0, size = 0, warmup = 4, runs = 5;  // both ways of a budget plan once more after three steps, with the times of warm ops
   std::uint64_t seed = 1;
   double effort = 1;
   reprise::Bytes cap{};        ///< what a variant that can may hold before its budget is known; 0 for no limit

@@ -49,9 +49,10 @@ struct Summary {
   [[nodiscard]] reprise::Bytes reserved_peak() const { return std::ranges::max(steady(), {}, &StepRecord::reserved_peak).reserved_peak; }
   [[nodiscard]] std::int64_t arena_misses() const { return std::ranges::max(steady(), {}, &StepRecord::arena_misses).arena_misses; }
   [[nodiscard]] reprise::Bytes optimizer_peak() const { return std::ranges::max(steady(), {}, &StepRecord::optimizer_peak).optimizer_peak; }
-  [[nodiscard]] double seconds() const {
+  /// Of the steps from this one on.
+  [[nodiscard]] double seconds(std::size_t from) const {
     std::vector<double> times;
-    for (const StepRecord& step : steady()) times.push_back(step.seconds);
+    for (const StepRecord& step : std::span(steps).subspan(from)) times.push_back(step.seconds);
     return quantile(std::move(times), 0.5);
   }
   [[nodiscard]] double plan_seconds() const {
@@ -72,6 +73,16 @@ struct Outcome {
   std::optional<Summary> eager{}, replay{};
   std::optional<std::string> first_difference{};
   std::vector<bool> equal{};  // after each step
+
+  /// The first step whose time counts, here and in eager's copy: the one after the last that a plan was made in; all but the first one where
+  /// there is none such.
+  [[nodiscard]] std::size_t timed_from() const {
+    const std::size_t count = (replay ? *replay : *eager).steps.size();
+    std::size_t from = count > 1 ? 1 : 0;
+    for (std::size_t i = 1; replay && i + 1 < count; ++i)
+      if (replay->steps[i].plan_seconds > 0) from = i + 1;
+    return from;
+  }
   std::int64_t nodes = 0;
   reprise::StepCounters counters{};    // of compiled
   reprise::GuidedCounters guided{};    // of guided
@@ -247,10 +258,10 @@ void print_losses(const Options& options, const Outcome& outcome) {
 
 void print_measurements(const Options& options, const Outcome& outcome) {
   std::printf("\n  %-10s%16s%16s%16s%14s\n", "", "before the step", "peak", "predicted peak", "step time");
-  const auto line = [](const char* name, const Summary& summary, bool predicted) {
+  const auto line = [&](const char* name, const Summary& summary, bool predicted) {
     const StepRecord& highest = summary.highest();
     std::printf("  %-10s%16s%16s%16s%14s\n", name, format_bytes(highest.base).c_str(), format_bytes(highest.peak).c_str(),
-                predicted ? format_bytes(highest.predicted_peak).c_str() : "", reprise::format_time({summary.seconds() * 1e6}).c_str());
+                predicted ? format_bytes(highest.predicted_peak).c_str() : "", reprise::format_time({summary.seconds(outcome.timed_from()) * 1e6}).c_str());
   };
   if (outcome.eager) line("eager", *outcome.eager, false);
   if (outcome.replay) line(options.mode == Mode::guided ? "guided" : "compiled", *outcome.replay, true);
@@ -281,8 +292,8 @@ void print_budget(const Options& options, const Outcome& outcome) {
   row("no schedule is below", "", format_bytes(ours.floor));
   row("ops computed again", "", std::to_string(ours.recomputed) + " of " + std::to_string(outcome.nodes));
   row(options.mode == Mode::guided ? "time on these" : "extra time, predicted", "", percent(ours.extra_time_predicted));
-  row("step time", of_eager([&](const Summary& s) { return time(s.seconds()); }), time(replay.seconds()));
-  if (outcome.eager) row("  of eager's", "", percent(replay.seconds() / outcome.eager->seconds()));
+  row("step time", of_eager([&](const Summary& s) { return time(s.seconds(outcome.timed_from())); }), time(replay.seconds(outcome.timed_from())));
+  if (outcome.eager) row("  of eager's", "", percent(replay.seconds(outcome.timed_from()) / outcome.eager->seconds(outcome.timed_from())));
   row("planning, in all", "", time(replay.plan_seconds()));
   const reprise::Bytes moved_first = replay.steps.front().moved, moved_later = replay.moved();
   if (moved_first > reprise::Bytes{0}) row("moved out in step 1", "", format_bytes(moved_first));
@@ -371,7 +382,7 @@ nlohmann::ordered_json to_json(const Options& options, const Outcome& outcome) {
       {"first_step_peak_bytes", main.steps.front().peak.count},
       {"optimizer_peak_bytes", main.optimizer_peak().count},
       {"eager_step_s", nullptr},
-      {"step_s", main.seconds()},
+      {"step_s", main.seconds(outcome.timed_from())},
       {"nodes", outcome.nodes},
       {"captures", outcome.counters.captures},
       {"replays", outcome.counters.replays},
@@ -401,7 +412,7 @@ nlohmann::ordered_json to_json(const Options& options, const Outcome& outcome) {
   if (outcome.eager) {
     json["eager_losses"] = losses_of(*outcome.eager);
     json["eager_peak_bytes"] = outcome.eager->highest().peak.count;
-    json["eager_step_s"] = outcome.eager->seconds();
+    json["eager_step_s"] = outcome.eager->seconds(outcome.timed_from());
   }
   if (outcome.replay) {
     if (main.highest().replayed) json["predicted_peak_bytes"] = main.highest().predicted_peak.count;
