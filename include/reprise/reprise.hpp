@@ -59,6 +59,7 @@
 #include <reprise/plan/repeated_blocks.hpp>
 #include <reprise/plan/request.hpp>
 #include <reprise/plan/schedule.hpp>
+#include <reprise/plan/schedule_facts.hpp>
 #include <reprise/plan/simulate.hpp>
 #include <reprise/plan/skyline.hpp>
 #include <reprise/plan/step_plans.hpp>

@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <limits>
 #include <map>
 #include <mutex>
 #include <set>
@@ -125,7 +124,7 @@ class PageBlocks {
     std::size_t moved = 0;
     for (int pieces = 0; pieces < most_pieces && moved < whole && !by_size_.empty() && seams_.size() < most_seams; ++pieces) {
       Run run = remove(by_address_.find(by_size_.rbegin()->second));
-      const std::size_t piece = std::min({run.bytes, whole - moved, static_cast<std::size_t>(next_seam(run.pages) - run.pages)});
+      const std::size_t piece = std::min(bytes_of_one_area(run), whole - moved);
       if (piece < least_piece || !move(run.pages, piece, block + moved)) unmap(run.pages, piece);  // too small to be worth a call next time
       else moved += piece;
       cpu_memory().add_spare(-static_cast<std::int64_t>(piece));
@@ -138,9 +137,10 @@ class PageBlocks {
   }
 
   // The system moves what it has mapped at once, not two such areas: where one begins is a seam.
-  [[nodiscard]] std::byte* next_seam(std::byte* pages) const {
-    const auto after = seams_.upper_bound(pages);
-    return after == seams_.end() ? reinterpret_cast<std::byte*>(std::numeric_limits<std::uintptr_t>::max()) : *after;
+  [[nodiscard]] std::size_t bytes_of_one_area(const Run& run) const {
+    const auto seam = seams_.upper_bound(run.pages);
+    const bool crosses = seam != seams_.end() && *seam < run.pages + run.bytes;
+    return crosses ? static_cast<std::size_t>(*seam - run.pages) : run.bytes;
   }
   void begin_area(std::byte* pages, std::size_t bytes) {
     forget_seams(pages, bytes);

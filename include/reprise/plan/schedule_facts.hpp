@@ -1,0 +1,182 @@
+#pragma once
+// What a schedule of a graph has to know about each node, looked up once: what it reads, what it makes out of what, what it updates.
+//
+//   ScheduleFacts facts{graph};             of the toy graph of the plan format:
+//   facts.reads(2)                          flat reads 3
+//   facts.outputs(1)                        relu makes 3, which overwrites 2
+//   facts.reads(3)                          nothing: wide reads x alone, which is there to the end
+//   facts.updates_by(0), all_updates()      norm updates 1; nobody reads it
+//   facts.ticks(1)                          relu's 10 µs as a whole number: what an edit adds its inverse takes away exactly
+//
+// Persistent values that nobody overwrites are left out everywhere: nothing about them can change.
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <reprise/graph/step_graph.hpp>
+
+namespace reprise {
+
+class ScheduleFacts {
+ public:
+  struct Output {
+    std::uint32_t value = 0;
+    std::uint32_t target = none;  ///< what it is a view of or overwrites
+    bool target_here = false;     ///< the target is another output of the same node
+    bool overwrites = false;
+    bool published = true;        ///< false where another output of the same node overwrites it
+  };
+  static constexpr std::uint32_t none = 0xffffffffu;
+
+  explicit ScheduleFacts(const StepGraph& graph) : graph_(&graph) {
+    find_overwritten_storages();
+    for (std::size_t i = 0; i < graph.node_count(); ++i) add_node(NodeId{i});
+    find_viewed();
+    find_updates();
+    set_ticks();
+  }
+
+  [[nodiscard]] const StepGraph& graph() const { return *graph_; }
+  /// Values that the node reads, each once, targets included; without persistent ones that nobody overwrites.
+  [[nodiscard]] std::span<const std::uint32_t> reads(std::uint32_t n) const { return reads_[n]; }
+  /// Targets stand before what is made out of them; persistent outputs are left out.
+  [[nodiscard]] std::span<const Output> outputs(std::uint32_t n) const { return outputs_[n]; }
+  /// Whether the node takes this value's storage over.
+  [[nodiscard]] bool overwrites(std::uint32_t n, std::uint32_t v) const {
+    return std::ranges::any_of(outputs_[n], [&](const Output& o) { return o.overwrites && o.target == v; });
+  }
+  [[nodiscard]] bool is_viewed(std::uint32_t v) const { return viewed_[v]; }
+  [[nodiscard]] bool is_overwritten(std::uint32_t storage) const { return overwritten_[storage]; }
+  /// Persistent values that matter: those in storages that something overwrites.
+  [[nodiscard]] bool tracked(ValueId v) const {
+    const Value& value = graph_->value(v);
+    return !value.persistent || overwritten_[value.storage.index];
+  }
+  [[nodiscard]] std::int64_t ticks(std::uint32_t n) const { return ticks_[n]; }
+  [[nodiscard]] double ticks_per_us() const { return scale_; }
+  [[nodiscard]] std::int64_t unused_initial_bytes() const { return unused_initial_; }
+
+  /// An updated value, the nodes that update it in the graph's order, and the nodes that read it.
+  struct Update {
+    std::uint32_t value = 0;
+    std::vector<std::uint32_t> updaters;
+    std::vector<std::uint32_t> readers;
+  };
+  struct Bound {
+    std::uint32_t update = 0;  ///< index into all_updates()
+    std::uint32_t before = 0;  ///< how many updaters stand before the node
+  };
+  [[nodiscard]] std::span<const Update> all_updates() const { return updates_; }
+  [[nodiscard]] std::span<const Bound> read_bounds(std::uint32_t n) const { return read_bounds_[n]; }
+  [[nodiscard]] std::span<const std::uint32_t> updates_by(std::uint32_t n) const { return updates_by_[n]; }
+
+ private:
+  void find_overwritten_storages() {
+    overwritten_.assign(graph_->storage_count(), false);
+    for (const Value& v : graph_->values())
+      if (v.overwrites.valid()) overwritten_[v.storage.index] = true;
+  }
+
+  void add_node(NodeId n) {
+    std::vector<std::uint32_t> reads;
+    const auto read = [&](ValueId v) {
+      if (tracked(v) && std::find(reads.begin(), reads.end(), v.index) == reads.end()) reads.push_back(v.index);
+    };
+    for (ValueId v : graph_->inputs(n)) read(v);
+    std::vector<Output> outputs;
+    for (ValueId v : graph_->outputs(n)) {
+      const Value& value = graph_->value(v);
+      if (value.persistent) continue;
+      Output o{v.index, none, false, value.overwrites.valid(), true};
+      if (const ValueId t = value.target(); t.valid()) {
+        o.target = t.index;
+        o.target_here = !graph_->value(t).persistent && graph_->value(t).producer == n;
+        if (!o.target_here) read(t);
+      }
+      outputs.push_back(o);
+    }
+    for (const Output& o : outputs)
+      if (o.overwrites && o.target_here)
+        for (Output& p : outputs)
+          if (p.value == o.target) p.published = false;
+    sort_by_target(outputs);
+    reads_.push_back(reads);
+    outputs_.push_back(outputs);
+  }
+
+  static void sort_by_target(std::vector<Output>& outputs) {
+    std::vector<Output> sorted;
+    const auto has = [&](std::uint32_t v) { return std::ranges::any_of(sorted, [&](const Output& o) { return o.value == v; }); };
+    while (sorted.size() < outputs.size())
+      for (const Output& o : outputs)
+        if (!has(o.value) && (!o.target_here || has(o.target))) sorted.push_back(o);
+    outputs = std::move(sorted);
+  }
+
+  void find_viewed() {
+    viewed_.assign(graph_->value_count(), false);
+    std::vector<bool> used(graph_->storage_count(), false);
+    for (const Value& v : graph_->values())
+      if (v.target().valid()) viewed_[v.target().index] = used[v.storage.index] = true;
+    for (std::size_t i = 0; i < graph_->node_count(); ++i)
+      for (ValueId v : graph_->inputs(NodeId{i})) used[graph_->value(v).storage.index] = true;
+    for (ValueId v : graph_->outputs()) used[graph_->value(v).storage.index] = true;
+    for (const Value& v : graph_->values())
+      if (v.initial && !used[v.storage.index]) unused_initial_ += v.bytes.count;
+  }
+
+  void find_updates() {
+    std::vector<std::uint32_t> index(graph_->value_count(), none);
+    const auto nodes = graph_->node_count();
+    for (std::size_t i = 0; i < nodes; ++i) {
+      std::vector<std::uint32_t> list;
+      for (ValueId v : graph_->updates(NodeId{i})) {
+        std::uint32_t& u = index[v.index];
+        if (u == none) {
+          u = static_cast<std::uint32_t>(updates_.size());
+          updates_.push_back({v.index, {}, {}});
+        }
+        if (std::find(list.begin(), list.end(), u) != list.end()) continue;
+        list.push_back(u);
+        updates_[u].updaters.push_back(static_cast<std::uint32_t>(i));
+      }
+      updates_by_.push_back(list);
+    }
+    std::vector<std::uint32_t> done(updates_.size(), 0);
+    for (std::size_t i = 0; i < nodes; ++i) {
+      std::vector<Bound> bounds;
+      for (ValueId v : graph_->inputs(NodeId{i})) {
+        const std::uint32_t u = index[v.index];
+        if (u == none || (!bounds.empty() && bounds.back().update == u)) continue;
+        bounds.push_back({u, done[u]});
+        updates_[u].readers.push_back(static_cast<std::uint32_t>(i));
+      }
+      read_bounds_.push_back(bounds);
+      for (std::uint32_t u : updates_by_[i]) ++done[u];
+    }
+  }
+
+  // Times as whole numbers, so that what an edit adds its inverse takes away exactly.
+  void set_ticks() {
+    double total = 0;
+    for (const Node& n : graph_->nodes()) total += n.time.count;
+    scale_ = total > 0 ? 0x1p46 / total : 1;
+    for (const Node& n : graph_->nodes()) ticks_.push_back(static_cast<std::int64_t>(n.time.count * scale_ + 0.5));
+  }
+
+  const StepGraph* graph_;
+  FlatLists<std::uint32_t> reads_;
+  FlatLists<Output> outputs_;
+  std::vector<bool> overwritten_, viewed_;
+  std::vector<Update> updates_;
+  FlatLists<Bound> read_bounds_;
+  FlatLists<std::uint32_t> updates_by_;
+  std::vector<std::int64_t> ticks_;
+  double scale_ = 1;
+  std::int64_t unused_initial_ = 0;
+};
+
+}  // namespace reprise
