@@ -60,6 +60,20 @@ foreach(lines IN ITEMS "\n${with}" "${without}")
   endif()
 endforeach()
 
+# Whoever links the LibTorch side has to ask for it: a plain find_package(reprise) does not bring it.
+file(GLOB pages "${SOURCE_DIR}/README.md" "${SOURCE_DIR}/docs/*.md")
+foreach(page IN LISTS pages)
+  file(READ "${page}" text)
+  string(REPLACE ";" "@" text "${text}")
+  string(REGEX MATCHALL "```cmake\n[^`]*```" blocks "${text}")
+  foreach(block IN LISTS blocks)
+    string(REGEX MATCH "find_package[(]reprise[^)]*[)]" asked "${block}")
+    if(block MATCHES "target_link_libraries[^)]*reprise::libtorch" AND asked AND NOT asked MATCHES "COMPONENTS libtorch")
+      message(SEND_ERROR "${page} links reprise::libtorch after ${asked}, which does not bring it")
+    endif()
+  endforeach()
+endforeach()
+
 # docs/troubleshooting.md explains messages that there are: each heading is a part of one.
 file(GLOB_RECURSE sources "${SOURCE_DIR}/include/reprise/*.hpp")
 set(all_code "")
