@@ -152,7 +152,7 @@ TEST_CASE("blocks that die go back to the system, whatever lies between them") {
   CHECK(full - resident() > 100_MiB);
 }
 
-TEST_CASE("outside of a step blocks come from the heap, and nothing waits when the budget is gone") {
+TEST_CASE("outside of a step blocks come from what waits, then from the heap; nothing waits when the budget is gone") {
   const Bytes others = waiting();
   torch::nn::Linear net(512, 512);
   {
@@ -164,7 +164,12 @@ TEST_CASE("outside of a step blocks come from the heap, and nothing waits when t
     }
     CHECK(PageBlocks::limit_here() == 0_B);
     const Bytes between = waiting();
-    block(8_MiB).reset();
+    REQUIRE(between - others >= 1_MiB);
+    Tensor validation = block(512_KiB);
+    CHECK(between - waiting() >= 512_KiB);
+    validation = block(64_MiB);  // more than waits
+    CHECK(waiting() == between);
+    validation.reset();
     CHECK(waiting() == between);
     TrainStep compiled{net, [&](const Tensor& x) { return net->forward(x).sum(); },
                        TrainStepOptions{.budget = cpu_memory().live() + 64_MiB, .on_fallback = OnFallback::error, .recheck = false}};

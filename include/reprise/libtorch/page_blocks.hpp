@@ -13,9 +13,11 @@
 // several times what they hold (ResNet-152 inside 614 MiB: to 1.9 GiB).
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <set>
@@ -39,7 +41,7 @@ class PageBlocks {
 
   /// Pages for a block of this thread; nullptr where it is to come from the heap. `mapped` is what give() has to get back.
   std::byte* take(std::size_t bytes, std::size_t& mapped) {
-    if (limit_here() <= Bytes{0}) return nullptr;
+    if (limit_here() <= Bytes{0}) return take_between_steps(bytes, mapped);
     if (bytes < smallest) {
       make_room(Bytes{static_cast<std::int64_t>(bytes)});
       return nullptr;
@@ -49,7 +51,7 @@ class PageBlocks {
     limit_ = limit_here();
     most_live_ = std::max(most_live_, cpu_memory().live() + Bytes{static_cast<std::int64_t>(bytes)});
     std::byte* pages = take_waiting(whole);
-    if (pages == nullptr) pages = by_size_.empty() ? map(whole) : gather(whole);
+    if (pages == nullptr) pages = by_size_.empty() ? map(whole) : gather(whole, limit_);
     if (pages == nullptr) {  // no more address space: what waits may be in the way
       trim_to(Bytes{-1});
       pages = map(whole);
@@ -83,7 +85,7 @@ class PageBlocks {
     trim_to(Bytes{-1});
   }
 
-  /// Of this thread; 0: its blocks come from the heap.
+  /// Of this thread; 0: no step is under way here.
   REPRISE_ONE_PER_PROCESS static Bytes& limit_here() {
     thread_local Bytes limit{};
     return limit;
@@ -95,6 +97,18 @@ class PageBlocks {
     if (cpu_memory().reserved() + bytes <= limit_here()) return;
     const std::lock_guard lock(guard_);
     trim_to(limit_here() - bytes);
+  }
+
+  // Outside of a step what waits is used up before the heap grows, or a validation pass would need its memory beside that of the steps.
+  std::byte* take_between_steps(std::size_t bytes, std::size_t& mapped) {
+    if (bytes < smallest || waiting_.load(std::memory_order_relaxed) < bytes) return nullptr;
+    const std::size_t whole = round_up(bytes);
+    const std::lock_guard lock(guard_);
+    if (waiting_.load(std::memory_order_relaxed) < whole) return nullptr;
+    std::byte* pages = take_waiting(whole);
+    if (pages == nullptr) pages = gather(whole, Bytes{std::numeric_limits<std::int64_t>::max()});
+    if (pages != nullptr) mapped = whole;
+    return pages;
   }
 
   enum class Use { now, later };
@@ -118,7 +132,7 @@ class PageBlocks {
 
   // No run is large enough, but there may be several: their pages go under fresh addresses, the largest first, without being cleared by the
   // system as fresh pages are. What is still missing is fresh.
-  std::byte* gather(std::size_t whole) {
+  std::byte* gather(std::size_t whole, Bytes limit) {
     std::byte* const block = map(whole, Use::later);
     if (block == nullptr) return nullptr;
     std::size_t moved = 0;
@@ -130,7 +144,7 @@ class PageBlocks {
       cpu_memory().add_spare(-static_cast<std::int64_t>(piece));
       if (run.bytes > piece) add({run.pages + piece, run.bytes - piece, run.freed});
     }
-    trim_to(limit_ - Bytes{static_cast<std::int64_t>(whole)});
+    trim_to(limit - Bytes{static_cast<std::int64_t>(whole)});
     if (moved == whole || open(block + moved, whole - moved)) return block;
     unmap(block, whole);
     return nullptr;
@@ -167,6 +181,7 @@ class PageBlocks {
       }
     by_address_.emplace(run.pages, run);
     by_size_.emplace(run.bytes, run.pages);
+    waiting_.fetch_add(run.bytes, std::memory_order_relaxed);
   }
 
   using ByAddress = std::map<std::byte*, Run>;
@@ -174,6 +189,7 @@ class PageBlocks {
     const Run run = it->second;
     by_size_.erase({run.bytes, run.pages});
     by_address_.erase(it);
+    waiting_.fetch_sub(run.bytes, std::memory_order_relaxed);
     return run;
   }
 
@@ -232,6 +248,7 @@ class PageBlocks {
   Bytes limit_{}, most_live_{};  // of the step that ran last; what was alive at most: what waits never makes the process larger
   std::uint64_t clock_ = 0;      // blocks that died
   ByAddress by_address_;         // what waits
+  std::atomic<std::size_t> waiting_{0};  // bytes of it; written with the lock held
   std::set<std::pair<std::size_t, std::byte*>> by_size_;
   std::set<std::byte*> seams_;   // where areas begin, of what waits and of what is in use; some may lie where there is nothing any more
 };
