@@ -136,6 +136,17 @@ class PlanFollower : public Remaker {
     return true;
   }
 
+  [[nodiscard]] bool has_elsewhere(ValueId v) const override {
+    if (stream_ == nullptr || !own_of_.contains(v.index)) return false;
+    const StorageIndex s = recorder_.storage_of(v);  // where settle_instances() puts it
+    return recorder_.newest_in(s) == v && (storages_.where(s) == Where::dropped || storages_.where(s) == Where::gone);
+  }
+  /// What it may have to be made from, and cannot be made again itself, must not lie here alone.
+  void before_remaking() override {
+    for (const auto& [value, instance] : own_of_)
+      if (stream_ != nullptr && !makeable(ValueId{value})) return leave_plan("something else has to be made again");
+  }
+
   const PlannedStream* stream_ = nullptr;  // while it is followed
 
  private:
@@ -189,6 +200,7 @@ class PlanFollower : public Remaker {
       run_occurrence(i);
       if (stream_ == nullptr) return;
       free_after(i);
+      if (stream_ == nullptr) return;
     }
   }
 
@@ -279,9 +291,17 @@ class PlanFollower : public Remaker {
       }
       if (!it.live) continue;
       it.live = false;
-      if (it.own) release_own(instance);
+      if (it.own) let_own_go(instance);
       else if (it.user != no_storage) give_up(it.user, instance);
+      if (stream_ == nullptr) return;
     }
+  }
+
+  // The plan does not need it any more; but perhaps something that was dropped can only be made from it.
+  void let_own_go(std::uint32_t index) {
+    const ValueId v = instances_[index].newest;
+    if (makeable(v) || !has_elsewhere(v) || forget_source(v)) release_own(index);
+    else leave_plan("what is dropped can only be made from what the plan gives up");
   }
 
   void release_own(std::uint32_t index) {

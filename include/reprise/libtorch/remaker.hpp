@@ -79,6 +79,10 @@ class Remaker : public StorageOwner {
 
   /// Whether somebody has the contents already, and has put them back.
   virtual bool supply(StorageIndex /*s*/) { return false; }
+  /// Whether somebody has the value in memory that no storage of the step knows of, and keeps it for what can only be made from it.
+  [[nodiscard]] virtual bool has_elsewhere(ValueId /*v*/) const { return false; }
+  /// Something is about to be made again from what is in the step's storages.
+  virtual void before_remaking() {}
   /// The contents are back.
   virtual void came_back(StorageIndex /*s*/) {}
 
@@ -178,6 +182,7 @@ class Remaker : public StorageOwner {
       came_back(s);
     } else if (storages_.where(s) == Where::dropped) {
       if (supply(s)) return;
+      before_remaking();
       make_again({recorder_.newest_in(s)});
       if (storages_.where(s) == Where::dropped)
         throw Error(Errc::capture_failed,
@@ -358,7 +363,7 @@ class Remaker : public StorageOwner {
       const StorageIndex s = recorder_.storage_of(v);
       const bool dropped = storages_.where(s) == Where::dropped && recorder_.newest_in(s) == v;
       (dropped ? found.dropped : found.others).push_back(v);
-      return !dropped && !is_there(v);
+      return !dropped && !is_there(v) && !has_elsewhere(v);
     });
     return found;
   }
