@@ -167,6 +167,8 @@ TEST_CASE("outside of a step blocks come from what waits, then from the heap; no
     REQUIRE(between - others >= 1_MiB);
     Tensor validation = block(512_KiB);
     CHECK(between - waiting() >= 512_KiB);
+    validation.reset();
+    CHECK(waiting() == between);
     validation = block(64_MiB);  // more than waits
     CHECK(waiting() == between);
     validation.reset();
