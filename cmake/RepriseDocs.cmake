@@ -1,6 +1,6 @@
 # reprise_extract_code(<output> <page>...): the C++ in documents, so that it can be compiled.
 #
-# Every block of a page that starts with ```cpp becomes the body of a function of its own; a block with main() is a whole program, which
+# Every block of a page that starts with ```cpp becomes the body of a function of its own (the output is included inside of a class); a block with main() is a whole program, which
 # test/tree.cmake holds against examples/. Lines that start with #include are left out: whoever compiles the output brings the headers.
 function(reprise_extract_code output)
   set(functions "")
@@ -29,5 +29,5 @@ function(reprise_extract_code output)
       string(APPEND functions "[[maybe_unused]] void ${stem}_${count}() {\n${code}}\n\n")
     endwhile()
   endforeach()
-  file(CONFIGURE OUTPUT "${output}" CONTENT "constexpr int blocks_in_documents = ${count};\n\n@functions@" @ONLY)
+  file(CONFIGURE OUTPUT "${output}" CONTENT "static constexpr int blocks_in_documents = ${count};\n\n@functions@" @ONLY)
 endfunction()

@@ -45,6 +45,17 @@ endforeach()
 check_shown(docs/policies/timer.md policy_timer.cpp)
 check_shown(docs/policies/mem_probe.md policy_mem_probe.cpp)
 check_shown(docs/policies/eviction.md policy_eviction.cpp)
+check_shown(docs/policies/step_memory.md policy_step_memory.cpp)
+check_shown(docs/graph.md read_graph.cpp)
+
+# docs/api.md has every public name.
+find_program(PYTHON python3)
+if(PYTHON)
+  execute_process(COMMAND "${PYTHON}" "${SOURCE_DIR}/scripts/api" --check RESULT_VARIABLE failed ERROR_VARIABLE said)
+  if(failed)
+    message(SEND_ERROR "${said}")
+  endif()
+endif()
 
 # The README's diff is what examples/any_loop.cpp has: without the lines that are added, and with them.
 file(READ "${SOURCE_DIR}/README.md" readme)

@@ -43,3 +43,15 @@ TEST_CASE("advice names the smallest budget that is found, and what the floor co
   CHECK(advice.text().find("smallest feasible budget") == 0);
   CHECK(advice.text().find("largest: what no op of the step touches 4.88 KiB, w 1000 B") != std::string::npos);
 }
+
+TEST_CASE("what a planner says of its own plan is not believed") {
+  const StepGraph graph = chain();
+  const auto always_fits = [](const StepGraph& g, const PlanRequest& /*request*/) {
+    Plan plan = plan_own_order(g);  // its budget is its peak, whatever was asked for
+    plan.time = {1};
+    return plan;
+  };
+  const Advice advice = advise(graph, {.keep_order = true}, PlanFunction(always_fits));
+  CHECK(advice.smallest == advice.unconstrained);
+  CHECK(advice.extra_time() == 0);
+}

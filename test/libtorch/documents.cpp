@@ -4,10 +4,14 @@
 #include <torch/torch.h>
 
 #include <iostream>
+#include <stop_token>
 #include <tuple>
 #include <vector>
 
+#include <boost/graph/strong_components.hpp>
+
 #include <reprise/libtorch.hpp>
+#include <reprise/reprise.hpp>
 #include <reprise_test/catch.hpp>
 
 #pragma GCC diagnostic ignored "-Wunused-variable"
@@ -25,8 +29,17 @@ std::vector<std::tuple<torch::Tensor, torch::Tensor>> batches{{x, y}};
 torch::optim::SGD optimizer(model->parameters(), 0.1);
 torch::Tensor loss_fn(const torch::Tensor& logits, const torch::Tensor& labels) { return torch::cross_entropy_loss(logits, labels); }
 
+/// Compiled, never made: a page about one stage takes what the stages before it made for granted.
+struct Documents {
+  reprise::CapturedStep captured, step;
+  reprise::StepGraph graph;
+  reprise::Schedule plan;
+  reprise::GraphAdapter<reprise::StepGraph> adapter;
+  reprise::Profiler<> profiler;
+
 #include "documents.inc"
+};
 
 }  // namespace
 
-TEST_CASE("the code in the documents compiles") { CHECK(blocks_in_documents == 6); }
+TEST_CASE("the code in the documents compiles") { CHECK(Documents::blocks_in_documents == 14); }

@@ -298,6 +298,6 @@ TEST_CASE("online, a chain is given up in pieces, and what is tiny stays", "[gui
     least_evicted = std::min(least_evicted, last.evicted);
     least_recomputed = std::min(least_recomputed, last.recomputed);
   }
-  CHECK(least_evicted <= 3 * links);     // of steps that nothing disturbed: about 2 links; 5 where each is priced as if all around it were there
+  CHECK(least_evicted <= 3 * links);     // where nothing disturbs it about 2 links; 5 where each is priced as if all around it were there
   CHECK(least_recomputed <= 3 * links);  // about 2.3 links; 4 to 5 likewise
 }

@@ -663,6 +663,56 @@ TEST_CASE("a stream is planned once more with the times of a step that was not t
   }
 }
 
+TEST_CASE("what a plan has in memory of its own is a source, also when what it was made from is overwritten", "[guided]") {
+  constexpr std::int64_t rows = 256, width = 64, size = rows * width * 4;
+  const Tensor x = torch::randn({rows, width});
+  Tensor w;
+  const auto run = [&] {
+    const torch::NoGradGuard no_grad;
+    Tensor kept = torch::tanh(torch::mm(x, w));
+    static_cast<void>(torch::full({4 * rows, width}, 2.0f));
+    w.add_(1);
+    static_cast<void>(torch::full({3 * rows, width}, 3.0f));
+    return torch::neg(kept);
+  };
+  // The product is made again before w changes and stays; tanh is made again from it when the second large tensor has come and gone.
+  const auto planner = [](const StepGraph& graph, const PlanRequest& request) {
+    Plan plan = plan_own_order(graph);
+    const auto node = [&](std::string_view op) {
+      const auto it = std::ranges::find_if(plan.schedule, [&](NodeId n) { return graph.node(n).op.find(op) != std::string::npos; });
+      REQUIRE(it != plan.schedule.end());
+      return it;
+    };
+    plan.schedule.insert(node("add_"), *node("aten::mm"));
+    plan.schedule.insert(node("neg"), *node("tanh"));
+    plan.peak = simulate(graph, plan.schedule).peak;
+    plan.budget = request.budget;
+    return plan;
+  };
+  const auto fresh_w = [&] { w = torch::full({width, width}, 0.01f); };
+  fresh_w();
+  const Contents expected = contents({run(), w});
+  MemoryBudget budget{cpu_memory().live() + Bytes{4 * size},
+                      {.planner = planner, .plan_in_background = false, .refine = false, .over_budget = OverBudget::go_on}};
+  for (int i = 0; i < 3; ++i) {
+    Tensor result;
+    fresh_w();
+    {
+      auto step = budget.step();
+      result = run();
+    }
+    const GuidedStepReport& last = budget.last();
+    INFO("step " << i << " " << last.left_because);
+    CHECK((contents({result, w}) == expected));
+    if (i == 0) continue;
+    CHECK(last.planned);
+    CHECK(last.left_because.empty());
+    CHECK(last.recomputed == 2);
+    CHECK(last.peak == last.predicted_peak);
+    CHECK(last.peak == last.base + Bytes{4 * size});
+  }
+}
+
 TEST_CASE("verify tells of an op that is not what it was said to be", "[guided]") {
   assume_pure("guided_test::fickle_relu");
   const Tensor x = torch::randn({256, 64});

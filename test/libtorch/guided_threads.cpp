@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
 #include <sstream>
 #include <thread>
 
@@ -93,6 +94,58 @@ TEST_CASE("a thread that has not joined the step gets an error that says how to,
   Stack plain;
   plain.forward(x, gelu).pow(2).mean().backward();
   CHECK((contents(all_of(*stack.layers)) == contents(all_of(*plain.layers))));
+}
+
+TEST_CASE("a thread outside of the step takes pointers all the while, and neither waits for the other for ever", "[guided]") {
+  Tensor w = torch::ones({64, 64});
+  MemoryBudget budget{1_GiB, {.max_plans = 0}};
+  std::atomic<bool> over = false;
+  std::thread other([&] {
+    while (!over) static_cast<void>(w.data_ptr());
+  });
+  for (int i = 0; i < 2000; ++i) {
+    auto step = budget.step();
+    static_cast<void>((w * 2).sum());
+  }
+  over = true;
+  other.join();
+  CHECK(budget.counters().steps == 2000);
+}
+
+TEST_CASE("tensors whose last holder is another thread die while the step gives others up", "[guided]") {
+  constexpr int count = 12;
+  Tensor expected = torch::zeros({256, 64});
+  for (int k = 0; k < count; ++k) expected = torch::tanh(expected + k);
+  std::mutex guard;
+  std::vector<Tensor> to_drop;
+  std::atomic<bool> over = false;
+  std::thread other([&] {
+    while (!over) {
+      std::vector<Tensor> mine;
+      const std::lock_guard lock(guard);
+      std::swap(mine, to_drop);
+    }
+  });
+  MemoryBudget budget{cpu_memory().live() + Bytes{(count + 4) * activation}, {.max_plans = 0, .over_budget = OverBudget::go_on}};
+  const torch::NoGradGuard no_grad;
+  for (int i = 0; i < 300; ++i) {
+    std::vector<Tensor> inputs;
+    for (int k = 0; k < count; ++k) inputs.push_back(torch::full({256, 64}, static_cast<float>(k)));
+    std::vector<Tensor> kept;
+    Tensor h = torch::zeros({256, 64});
+    {
+      auto step = budget.step();
+      for (Tensor& input : inputs) {
+        kept.push_back(h = torch::tanh(h + input));
+        const std::lock_guard lock(guard);
+        to_drop.push_back(std::move(input));
+      }
+    }
+    REQUIRE(torch::equal(h, expected));
+  }
+  over = true;
+  other.join();
+  CHECK(budget.counters().steps == 300);
 }
 
 TEST_CASE("what another thread writes behind the step's back counts as written by the host", "[guided]") {

@@ -91,6 +91,92 @@ TEST_CASE("another budget holds from the next step on, and is planned for", "[gu
   CHECK(budget.last().recomputed == 0);
 }
 
+TEST_CASE("a planner of the user's own is asked, for plans and for advice", "[guided]") {
+  Loop loop;
+  int asked = 0;
+  MemoryBudgetOptions options = at_once;
+  options.planner = [&](const StepGraph& graph, const PlanRequest& request) {
+    ++asked;
+    CHECK(request.keep_order);
+    return plan_by_bytes(graph, request);
+  };
+  MemoryBudget budget{Budget::share(75), options};
+  for (int i = 0; i < 3; ++i) loop.inside(budget);
+  CHECK(asked > 0);
+  CHECK(budget.last().planned);
+  CHECK(budget.last().recomputed > 0);
+  CHECK(budget.last().peak == budget.last().predicted_peak);
+  const int before = std::exchange(asked, 0);
+  CHECK(before > 0);
+  CHECK(budget.advise().smallest <= share_of(75, budget.last().eager_peak));
+  CHECK(asked > 0);
+}
+
+TEST_CASE("a plan of the user's own that cannot be followed is told of, and the steps stay inside the budget", "[guided]") {
+  Loop loop;
+  std::vector<std::string> notices;
+  MemoryBudgetOptions options = at_once;
+  options.on_notice = [&](const std::string& text) { notices.push_back(text); };
+  const auto run = [&](PlanFunction planner) {
+    notices.clear();
+    options.planner = std::move(planner);
+    MemoryBudget budget{Budget::share(75), options};
+    for (int i = 0; i < 3; ++i) loop.inside(budget);
+    CHECK_FALSE(budget.last().planned);
+    CHECK(budget.last().peak <= budget.last().budget);
+    REQUIRE_FALSE(notices.empty());
+    return notices.front();
+  };
+  const auto turned = [](const StepGraph& graph, const PlanRequest& /*request*/) {
+    Plan plan = plan_own_order(graph);
+    std::ranges::reverse(plan.schedule);
+    return plan;
+  };
+  const auto too_large = [](const StepGraph& graph, const PlanRequest& /*request*/) { return plan_own_order(graph); };
+  const auto fails = [](const StepGraph& /*graph*/, const PlanRequest& /*request*/) -> Plan { throw std::runtime_error("no idea"); };
+  CHECK(run(turned).find("no plan for") != std::string::npos);
+  CHECK(run(too_large).find("one was made that holds") != std::string::npos);
+  CHECK(run(fails).find("no idea") != std::string::npos);
+}
+
+TEST_CASE("an error above the budget is told as it is, also where the user's planner fails or says untrue things", "[guided]") {
+  Loop loop;
+  MemoryBudgetOptions options = at_once;
+  options.over_budget = OverBudget::error;
+  const auto error_with = [&](PlanFunction planner) {
+    options.planner = std::move(planner);
+    MemoryBudget budget{1_GiB, options};
+    loop.inside(budget);
+    budget.set(budget.last().base + 1_KiB);
+    try {
+      loop.inside(budget);
+    } catch (const Error& error) {
+      CHECK(error.code() == Errc::budget_unreachable);
+      return std::string(error.what());
+    }
+    FAIL("no error");
+    return std::string{};
+  };
+  const std::string none = error_with([](const StepGraph&, const PlanRequest&) -> Plan { throw 1; });
+  CHECK(none.find("smallest feasible budget") == std::string::npos);
+  // All it ever gives is the graph's own order, as if that were inside every budget: what it takes is found out.
+  const std::string own = error_with([](const StepGraph& graph, const PlanRequest&) { return plan_own_order(graph); });
+  CHECK(own.find("for 0.0 % extra time") != std::string::npos);
+  const std::string by_bytes = error_with(plan_by_bytes);
+  CHECK(by_bytes.find("smallest feasible budget") != std::string::npos);
+  CHECK(by_bytes.find("for -") == std::string::npos);  // times are the graph's, not those that the planner reckons with
+}
+
+TEST_CASE("a strategy that there is not is an error at once, and names those that there are", "[guided]") {
+  try {
+    MemoryBudget budget{1_GiB, {.strategy = "magic"}};
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code() == Errc::bad_argument);
+    CHECK(std::string(error.what()).find("mu-two") != std::string::npos);
+  }
+}
+
 TEST_CASE("advice after one step is a budget that works", "[guided]") {
   Loop first;
   MemoryBudget budget{1024_GiB, at_once};

@@ -15,10 +15,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <reprise/guide/shares.hpp>
+#include <reprise/plan/step_plans.hpp>
 #include <reprise/plan/strategies.hpp>
 
 namespace reprise {
@@ -82,8 +84,7 @@ inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& vis
 }
 
 /// Plans up to `rounds` budgets. The order is kept where the request says so.
-[[nodiscard]] inline Advice advise(const StepGraph& graph, PlanRequest request = {}, std::string_view strategy = "anneal", Bytes beside = {},
-                                   int rounds = 7) {
+[[nodiscard]] inline Advice advise(const StepGraph& graph, PlanRequest request, const PlanFunction& planner, Bytes beside = {}, int rounds = 7) {
   Advice advice = floor_advice(graph, beside);
   const Simulation own = simulate(graph, own_order(graph));
   if (!own.valid) throw Error(Errc::bad_graph, "nodes: the graph's own order cannot be run: " + own.violation->message);
@@ -92,16 +93,20 @@ inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& vis
   advice.time = advice.own_time = own.time;
   for (int i = 0; i < rounds && low < best; ++i) {
     request.budget = i == 0 ? std::max(low, Bytes{1}) : Bytes{low.count + (best.count - low.count) / 2};
-    const Plan plan = plan_with(strategy, graph, request);
-    if (plan.within_budget()) {
+    const Simulation cost = simulate(graph, planner(graph, request).schedule);  // by the one rule, whatever a planner says of itself
+    if (cost.valid && cost.peak <= request.budget) {
       best = request.budget;  // not the plan's peak: asked for that, the planner may not find it
-      advice.time = plan.time;
+      advice.time = cost.time;
     } else {
       low = request.budget + Bytes{1};
     }
   }
   advice.smallest = best + beside;
   return advice;
+}
+[[nodiscard]] inline Advice advise(const StepGraph& graph, const PlanRequest& request = {}, std::string_view strategy = "anneal", Bytes beside = {},
+                                   int rounds = 7) {
+  return advise(graph, request, PlanFunction([strategy](auto& g, auto& r) { return plan_with(strategy, g, r); }), beside, rounds);
 }
 
 }  // namespace reprise

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
+#include <unordered_set>
 #include <utility>
 
 #include <c10/core/Allocator.h>
@@ -122,6 +123,16 @@ class CountingAllocator final : public c10::Allocator {
     return guard;
   }
 
+  /// Keepers that may still be asked: one whose step is over may stand in the header of a block that is dying on another thread.
+  static void listen(BlockKeeper* keeper) {
+    const std::lock_guard lock(keepers());
+    listening().insert(keeper);
+  }
+  static void unlisten(BlockKeeper* keeper) {
+    const std::lock_guard lock(keepers());
+    listening().erase(keeper);
+  }
+
   /// What stands in front of each block.
   static constexpr std::size_t header_bytes = c10::gAlignment;
 
@@ -136,6 +147,11 @@ class CountingAllocator final : public c10::Allocator {
     std::size_t mapped = 0;         // bytes of its own pages; 0 where it lies in the heap
   };
   static_assert(sizeof(BlockHeader) <= header_bytes);
+
+  REPRISE_ONE_PER_PROCESS static std::unordered_set<BlockKeeper*>& listening() {
+    static auto& all = *new std::unordered_set<BlockKeeper*>;
+    return all;
+  }
 
   static BlockHeader* header_of(void* data) { return reinterpret_cast<BlockHeader*>(static_cast<std::byte*>(data) - header_bytes); }
 
@@ -153,7 +169,7 @@ class CountingAllocator final : public c10::Allocator {
     if (header->keeper == nullptr) return false;  // most blocks, without taking the lock; only their own step's thread sets one
     const std::lock_guard lock(keepers());
     BlockKeeper* keeper = std::exchange(header->keeper, nullptr);
-    return keeper != nullptr && keeper->keep(data, header->tag);
+    return keeper != nullptr && listening().contains(keeper) && keeper->keep(data, header->tag);
   }
 
   REPRISE_ONE_PER_PROCESS static void release(void* data) {

@@ -92,9 +92,11 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   // ── around each op ────────────────────────────────────────────────────────────────────────────────────────────────────
 
   MemoryGate* gate() override { return this; }
+  void left() override { leave_thread(); }
 
   void ready(const Call& call, std::span<const StorageIndex> writes) override {
     ++clock_;
+    PageBlocks::limit_here() = limit_;  // of this thread: one that has joined, or one that did not see the limit change
     op_ = &call.facts->name;
     catch_up();
     end_running();
@@ -181,7 +183,9 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   }
   [[nodiscard]] Microseconds time_spent() const override { return storages_.transfers().time_out + storages_.transfers().time_in; }
   void after_release(Bytes bytes, std::uint64_t serial) override {
-    if (serial <= recorder_.start_serial() && !freeing_ && recorder_.is_on()) recorder_.note_release(bytes);
+    if (serial > recorder_.start_serial()) return;
+    const std::lock_guard lock(recorder_.guard());  // a thread that has joined may be in an op
+    if (!freeing_ && recorder_.is_on()) recorder_.note_release(bytes);
   }
 
   bool died(StorageIndex s) override {
@@ -306,11 +310,14 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   void evict(StorageIndex s) {
     policy_.erase(s);
     ++counters_.evicted;
-    freeing_ = true;
     const ValueId newest = recorder_.newest_in(s);
+    freeing_ = true;
+    const struct Freed {  // also where the file is full
+      bool& freeing;
+      ~Freed() { freeing = false; }
+    } freed{freeing_};
     if (makeable(newest)) storages_.drop(s, detail::describe(recording(), newest));
     else storages_.move_out(s, detail::describe(recording(), newest));
-    freeing_ = false;
   }
 
   void drop_unasked() {

@@ -52,6 +52,7 @@ class BasicMemoryBudget {
         log_(options_.name, options_.log_level, options_.on_log),
         file_(options_.spill_folder),
         streams_(options_, counters_, log_) {
+    if (!options_.planner) check_strategy(options_.strategy);
     const char* off = std::getenv("REPRISE");
     off_ = off != nullptr && std::string_view(off) == "off";
     streams_.on_notice([this](const std::string& text) { notice(text); });
@@ -160,7 +161,7 @@ class BasicMemoryBudget {
     const PlannedStream& stream = last_stream();
     PlanRequest request = options_.planning;
     request.keep_order = true;
-    Advice advice = reprise::advise(*stream.graph, request, options_.strategy, base_ - StreamCache::start_bytes(*stream.graph));
+    Advice advice = reprise::advise(*stream.graph, request, StreamCache::planner_of(options_), base_ - StreamCache::start_bytes(*stream.graph));
     advice.unconstrained = base_ + (stream.recording->peak - stream.recording->base);  // autograd holds more than the graph's own order
     return advice;
   }
@@ -209,7 +210,7 @@ class BasicMemoryBudget {
           guide->set_limit(limit_here());
           return choose(so_far, next, base);
         },
-        [this] { return streams_.last() != nullptr ? advise().text() : std::string{}; });
+        [this] { return advice_text(); });
     if (options_.verify) guide->verify();
     guide->expect(expected_.calls, expected_.values, expected_.storages);
     ++counters_.steps;
@@ -249,6 +250,18 @@ class BasicMemoryBudget {
       notice("a step took " + format_bytes(last_.peak) + " with its own checkpoints: that is more than the budget of " + format_bytes(last_.budget));
     ++counters_.block_steps;
     if (on_step_) on_step_(last_);
+  }
+
+  // For an error that is about to be thrown: nothing that goes wrong here may take its place, nor ask for advice again.
+  [[nodiscard]] std::string advice_text() {
+    if (streams_.last() == nullptr || std::exchange(advising_, true)) return {};
+    std::string text;
+    try {
+      text = advise().text();
+    } catch (...) {  // a planner of the user's own may throw anything
+    }
+    advising_ = false;
+    return text;
   }
 
   void know(Recorder& recorder) const {
@@ -359,7 +372,7 @@ class BasicMemoryBudget {
   Policy policy_;
   Log log_;
   SpillFile file_;
-  bool off_ = false;
+  bool off_ = false, advising_ = false;
   std::string blocks_because_;  // why steps are left to the user's own checkpoints; empty where they are not
   Bytes resolved_{}, excluded_{};
   Bytes base_{};                   // of the last step that ended

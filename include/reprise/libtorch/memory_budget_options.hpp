@@ -12,6 +12,7 @@
 
 #include <reprise/log.hpp>
 #include <reprise/plan/request.hpp>
+#include <reprise/plan/step_plans.hpp>
 #include <reprise/units.hpp>
 
 namespace reprise {
@@ -25,7 +26,11 @@ enum class OverBudget : std::uint8_t {
 
 struct MemoryBudgetOptions {
   std::string name = "step";
-  std::string strategy = "anneal";
+  std::string strategy = "anneal";  ///< one of strategy_names
+  /// Any other way to plan, with any cost model: [](auto& g, auto& r) { return Planner<ByteCost, MinCut>{}.plan(g, r); }. Where plans are
+  /// made in the background it is called on another thread, and by advise() perhaps at the same time. It has to keep the order: the ops are
+  /// the user's, as they come.
+  PlanFunction planner{};
   PlanRequest planning{};          ///< effort, seed, seconds; its budget and order are set here
   bool plan_in_background = true;  ///< steps go on online meanwhile; false: the step that ends waits for its plan
   std::size_t max_plans = 8;       ///< streams that are kept, the least recently seen is forgotten; 0: every step is online

@@ -139,14 +139,25 @@ class PageBlocks {
     for (int pieces = 0; pieces < most_pieces && moved < whole && !by_size_.empty() && seams_.size() < most_seams; ++pieces) {
       Run run = remove(by_address_.find(by_size_.rbegin()->second));
       const std::size_t piece = std::min(bytes_of_one_area(run), whole - moved);
-      if (piece < least_piece || !move(run.pages, piece, block + moved)) unmap(run.pages, piece);  // too small to be worth a call next time
-      else moved += piece;
+      const bool worth_it = piece >= least_piece;  // else it is not worth a call next time either
+      const bool there = worth_it && move(run.pages, piece, block + moved);
+      if (there) moved += piece;
+      else unmap(run.pages, piece);
       cpu_memory().add_spare(-static_cast<std::int64_t>(piece));
       if (run.bytes > piece) add({run.pages + piece, run.bytes - piece, run.freed});
+      if (worth_it && !there) return give_up(block, whole, moved, piece);
     }
     trim_to(limit - Bytes{static_cast<std::int64_t>(whole)});
     if (moved == whole || open(block + moved, whole - moved)) return block;
     unmap(block, whole);
+    return nullptr;
+  }
+
+  // Where a move fails (somebody has locked a part of it, or there is no memory for tables) its target may be unmapped already, and be
+  // somebody else's by now: it is left alone.
+  std::byte* give_up(std::byte* block, std::size_t whole, std::size_t moved, std::size_t piece) {
+    if (moved > 0) unmap(block, moved);
+    if (moved + piece < whole) unmap(block + moved + piece, whole - moved - piece);
     return nullptr;
   }
 
@@ -222,7 +233,7 @@ class PageBlocks {
   }
   static bool open(std::byte* pages, std::size_t bytes) { return ::mprotect(pages, bytes, PROT_READ | PROT_WRITE) == 0; }
   void unmap(std::byte* pages, std::size_t bytes) {
-    ::munmap(pages, bytes);
+    if (::munmap(pages, bytes) != 0) ::madvise(pages, bytes, MADV_DONTNEED);  // too many areas: the memory goes back all the same
     end_area(pages, bytes);
   }
   bool move(std::byte* pages, std::size_t bytes, std::byte* to) {

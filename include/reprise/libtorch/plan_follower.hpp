@@ -167,7 +167,7 @@ class PlanFollower : public Remaker {
       if (!instances_[i].own || instances_[i].operand) continue;
       const StorageIndex s = recorder_.storage_of(instances_[i].newest);
       const bool newest = recorder_.newest_in(s) == instances_[i].newest;
-      if (newest && storages_.where(s) == Where::dropped && supply(s)) continue;
+      if (newest && storages_.where(s) == Where::dropped && supply(s) && !instances_[i].own) continue;  // perhaps from another instance of it
       if (newest && storages_.where(s) == Where::gone) {
         forget_own(i);
         storages_.hold(s, std::exchange(instances_[i].own, {}));

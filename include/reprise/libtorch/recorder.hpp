@@ -21,6 +21,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -57,6 +58,8 @@ struct RecorderHooks {
   virtual void failed(const Call& /*call*/, std::span<const StorageIndex> /*writes*/) {}
   /// Asked about the op's allocations on a thread that has joined the step.
   virtual MemoryGate* gate() { return nullptr; }
+  /// An op on a thread that has joined the step is over.
+  virtual void left() {}
   /// The host asks for a pointer to write through. True where that is dealt with: the recording then remains of use.
   virtual bool host_access(StorageIndex /*storage*/) { return false; }
 };
@@ -193,9 +196,13 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     if (hooks_ == nullptr || gate != nullptr) return record(op, below, stack);
     gate = hooks_->gate();
     const struct Asked {
+      RecorderHooks& hooks;
       MemoryGate*& gate;
-      ~Asked() { gate = nullptr; }
-    } asked{gate};
+      ~Asked() {
+        gate = nullptr;
+        hooks.left();
+      }
+    } asked{*hooks_, gate};
     record(op, below, stack);
   }
 
@@ -215,11 +222,17 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
       return recorder->note_host_access(storage);
     }
     if (at::in_parallel_region()) return;  // a kernel's own thread
+    while (!tell_others(storage)) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  // False where a step is busy. Its end waits for the list while it holds its own guard: nobody waits for that one with the list in hand.
+  static bool tell_others(c10::StorageImpl* storage) {
     const std::lock_guard lock(heeding().guard);
     for (Recorder* recorder : heeding().recorders) {
-      const std::lock_guard step(recorder->guard_);
+      const std::unique_lock step(recorder->guard_, std::try_to_lock);
+      if (!step.owns_lock()) return false;
       recorder->note_host_access(storage);
     }
+    return true;
   }
 
   // ── one op ────────────────────────────────────────────────────────────────────────────────────────────────────────────

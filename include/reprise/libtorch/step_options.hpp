@@ -66,7 +66,7 @@ struct TrainStepOptions {
   std::string strategy = "anneal";  ///< one of strategy_names
   /// Any other way to plan, with any cost model: [](auto& g, auto& r) { return Planner<ByteCost, MinCut>{}.plan(g, r); }
   PlanFunction planner{};
-  /// Seed, effort, keep_order, …; its budget is set here. Where it has no limit in seconds, all planning of a step together has one of 4.5.
+  /// Seed, effort, keep_order, …; its budget is set here. Where it has no limit in seconds, the first plan of a step has one of 1.2 and a later one of 3.6.
   PlanRequest planning{};
   OnFallback on_fallback = OnFallback::notice;
   /// Calls 2, 3, 4, 8, 16, … and then every 100th run under the recorder, their own result used, and are compared with the graph: that is

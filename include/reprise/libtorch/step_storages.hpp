@@ -44,7 +44,9 @@ struct StorageOwner {
 
 class StepStorages final : public BlockKeeper {
  public:
-  StepStorages(Recorder& recorder, StorageOwner& owner, SpillFile& file) : recorder_(recorder), owner_(owner), file_(file) {}
+  StepStorages(Recorder& recorder, StorageOwner& owner, SpillFile& file) : recorder_(recorder), owner_(owner), file_(file) {
+    CountingAllocator::listen(this);
+  }
   ~StepStorages() override { let_go(); }
   StepStorages(const StepStorages&) = delete;
   StepStorages& operator=(const StepStorages&) = delete;
@@ -85,6 +87,7 @@ class StepStorages final : public BlockKeeper {
   void drop(StorageIndex s, const std::string& name) {
     if (spots_[s].where == Where::held) return release_held(s);
     const auto storage = table().lock(s);
+    if (!storage) return settle_late_deaths();  // has just died on another thread
     c10::DataPtr bytes = bury(s, Where::dropped);
     guard_storage(*storage, name + " was dropped to stay inside Reprise's budget" + what_to_do);
     CountingAllocator::set_keeper(bytes, nullptr);
@@ -100,6 +103,7 @@ class StepStorages final : public BlockKeeper {
 
   void move_out(StorageIndex s, const std::string& name) {
     const auto storage = table().lock(s);
+    if (!storage) return settle_late_deaths();
     const auto start = std::chrono::steady_clock::now();
     spots_[s].place = file_.write(storage->_mutable_data_ptr_no_checks().get(), static_cast<std::size_t>(spots_[s].bytes.count));
     c10::DataPtr bytes = bury(s, Where::moved_out);
@@ -157,6 +161,7 @@ class StepStorages final : public BlockKeeper {
   /// Nobody is asked or told any more. What is dropped or moved out stays so.
   void let_go() {
     const std::lock_guard lock(CountingAllocator::keepers());
+    CountingAllocator::unlisten(this);  // also for one that is dying on another thread and waits for the lock
     settle_late_deaths();
     for (StorageIndex s = 0; s < spots_.size(); ++s) {
       release_held(s);

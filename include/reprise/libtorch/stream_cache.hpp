@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -120,6 +121,12 @@ class StreamCache {
     for (Known& known : streams_) take(known, true);
   }
 
+  /// The user's own planner, or the strategy of that name.
+  [[nodiscard]] static PlanFunction planner_of(const MemoryBudgetOptions& options) {
+    if (options.planner) return options.planner;
+    return [strategy = options.strategy](const StepGraph& graph, const PlanRequest& request) { return plan_with(strategy, graph, request); };
+  }
+
   [[nodiscard]] static Bytes start_bytes(const StepGraph& graph) {
     Bytes sum = graph.persistent_bytes();
     for (std::size_t i = 0; i < graph.value_count(); ++i)
@@ -205,7 +212,8 @@ class StreamCache {
   // A step that waits for its plan leaves its cores to it; one that goes on meanwhile does not.
   [[nodiscard]] Tries seeds() const {
     const auto cores = static_cast<unsigned>(std::max(at::get_num_threads(), 1));
-    return tries_of(options_.strategy, options_.planning, options_.plan_in_background ? Tries{2, 1} : Tries{4, cores});
+    const std::string_view strategy = options_.planner ? std::string_view{} : options_.strategy;
+    return tries_of(strategy, options_.planning, options_.plan_in_background ? Tries{2, 1} : Tries{4, cores});
   }
 
   void begin(Known& known, Bytes room) {
@@ -221,10 +229,10 @@ class StreamCache {
     PlanRequest request = options_.planning;
     request.keep_order = true;
     request.budget = budget;
-    auto work = [graph = known.stream->graph, strategy = options_.strategy, request, seeds = seeds()](std::stop_token stop) mutable {
+    auto work = [graph = known.stream->graph, planner = planner_of(options_), request, seeds = seeds()](std::stop_token stop) mutable {
       request.cancel = std::move(stop);
       for (int i = 0; i < most_tries && !request.cancel.stop_requested(); ++i) {
-        Plan found = plan_best_of(*graph, request, i == 0 ? seeds : Tries{}, [&](auto& g, auto& r) { return plan_with(strategy, g, r); });
+        Plan found = plan_best_of(*graph, request, i == 0 ? seeds : Tries{}, planner);
         if (found.within_budget()) return std::move(found.schedule);
         ++request.seed;
         request.effort *= 3;
@@ -241,26 +249,31 @@ class StreamCache {
 
   void take(Known& known, bool wait) {
     if (!known.job || (!wait && !known.job->done())) return;
-    Schedule schedule;
+    std::optional<FollowedPlan> plan;
     std::string why = "none was found";
     try {
-      schedule = std::exchange(known.job, nullptr)->take();
-    } catch (const std::exception& error) {
+      if (Schedule found = std::exchange(known.job, nullptr)->take(); !found.empty()) plan.emplace(*known.stream->graph, std::move(found));
+      if (plan && plan->peak() - start_bytes(*known.stream->graph) > known.job_room) {
+        why = "one was made that holds " + format_bytes(plan->peak());
+        plan.reset();
+      }
+    } catch (const std::exception& error) {  // also where a planner of the user's own has made none that can be followed
       why = error.what();
+    } catch (...) {
+      why = "the planner threw something that is no std::exception";
     }
-    const bool better_than_none = known.stream->plan.has_value() && schedule.empty();
     known.room = known.job_room;
-    known.unplannable = schedule.empty();
-    if (schedule.empty()) {
-      tell_("no plan for " + format_bytes(known.room) + " above the base: " + why + (better_than_none ? "" : "; steps stay online"));
+    known.unplannable = !plan;
+    if (!plan) {
+      tell_("no plan for " + format_bytes(known.room) + " above the base: " + why + (known.stream->plan ? "" : "; steps stay online"));
       return;
     }
-    if (known.stream->plan && known.above <= known.room && is_as_fast(known.stream->plan->schedule(), schedule, *known.stream->graph)) {
+    if (known.stream->plan && known.above <= known.room && is_as_fast(known.stream->plan->schedule(), plan->schedule(), *known.stream->graph)) {
       log_.info("the plan that there is stays: no faster one was found");
       return;
     }
     auto planned = std::make_shared<PlannedStream>(*known.stream);
-    planned->plan.emplace(*planned->graph, std::move(schedule));
+    planned->plan = std::move(plan);
     known.above = planned->plan->peak() - start_bytes(*planned->graph);
     log_.info("planned: " + std::to_string(planned->plan->recomputed()) + " of " + std::to_string(planned->graph->node_count()) +
               " ops again, " + format_bytes(known.above) + " above the base");

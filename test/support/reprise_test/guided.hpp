@@ -20,6 +20,8 @@
 #include <vector>
 
 #include <reprise/libtorch/memory_budget.hpp>
+#include <reprise/plan/cost_models/byte_cost.hpp>
+#include <reprise/plan/strategies.hpp>
 #include <reprise_test/eager.hpp>
 
 namespace reprise::testing {
@@ -55,6 +57,9 @@ struct Reference {
   Bytes own{};  ///< what it takes where everything goes after its last use, and nothing is computed again
 };
 
+/// Prices that no load changes: with measured ones every run of a test would get another plan.
+inline Plan plan_by_bytes(const StepGraph& graph, const PlanRequest& request) { return Planner<ByteCost, Anneal>{}.plan(graph, request); }
+
 /// As a share: the least budget that a plan is found for.
 inline constexpr double least = -1;
 
@@ -71,7 +76,7 @@ inline Reference reference(const std::function<Program()>& make, int steps, bool
     }
   }
   Program program = make();
-  MemoryBudget budget{1024_GiB, {.planning = {.effort = 0.1}, .plan_in_background = false}};
+  MemoryBudget budget{1024_GiB, {.planner = plan_by_bytes, .planning = {.effort = 0.1}, .plan_in_background = false}};
   result.start = cpu_memory().live();
   for (int i = 0; i < steps; ++i) {
     torch::manual_seed(static_cast<std::uint64_t>(50 + i));
@@ -106,7 +111,7 @@ Outcome run_inside(const std::function<Program()>& make, const Reference& expect
   const Bytes savable = expected.eager - expected.floor;
   outcome.budget = start - expected.start + (share == least ? expected.smallest + share_of(3, savable) : expected.floor + share_of(share, savable));
   BasicMemoryBudget<Policy> budget{Budget(outcome.budget),
-                                   {.planning = {.effort = 0.1}, .plan_in_background = !plans, .over_budget = OverBudget::go_on}};
+                                   {.planner = plan_by_bytes, .planning = {.effort = 0.1}, .plan_in_background = !plans, .over_budget = OverBudget::go_on}};
   for (std::size_t i = 0; i < expected.states.size(); ++i) {
     INFO("step " << i << " at " << share << " %");
     torch::manual_seed(50 + i);
