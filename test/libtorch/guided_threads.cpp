@@ -119,14 +119,20 @@ TEST_CASE("tensors whose last holder is another thread die while the step gives 
   std::mutex guard;
   std::vector<Tensor> to_drop;
   std::atomic<bool> over = false;
-  std::thread other([&] {
+  std::jthread other([&] {
     while (!over) {
-      std::vector<Tensor> mine;
+      std::vector<Tensor> mine;  // dies after the lock
       const std::lock_guard lock(guard);
       std::swap(mine, to_drop);
     }
   });
-  MemoryBudget budget{cpu_memory().live() + Bytes{(count + 4) * activation}, {.max_plans = 0, .over_budget = OverBudget::go_on}};
+  const struct End {
+    std::atomic<bool>& over;
+    ~End() { over = true; }
+  } end{over};
+  std::string notices;
+  MemoryBudget budget{cpu_memory().live() + Bytes{(count + 4) * activation},
+                      {.max_plans = 0, .over_budget = OverBudget::go_on, .on_notice = [&](const std::string& text) { notices += text + "\n"; }}};
   const torch::NoGradGuard no_grad;
   for (int i = 0; i < 300; ++i) {
     std::vector<Tensor> inputs;
@@ -141,10 +147,9 @@ TEST_CASE("tensors whose last holder is another thread die while the step gives 
         to_drop.push_back(std::move(input));
       }
     }
+    INFO("step " << i << ": " << notices);
     REQUIRE(torch::equal(h, expected));
   }
-  over = true;
-  other.join();
   CHECK(budget.counters().steps == 300);
 }
 

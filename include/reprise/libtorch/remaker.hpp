@@ -176,6 +176,7 @@ class Remaker : public StorageOwner {
 
   void bring_back(StorageIndex s) {
     if (s >= storages_.size()) return;
+    storages_.settle_if_dead(s);
     if (storages_.where(s) == Where::moved_out || storages_.where(s) == Where::held_out) {
       storages_.bring_in(s);
       ++counters_.brought_back;
@@ -184,7 +185,7 @@ class Remaker : public StorageOwner {
       if (supply(s)) return;
       before_remaking();
       make_again({recorder_.newest_in(s)});
-      if (storages_.where(s) == Where::dropped)
+      if (storages_.where(s) == Where::dropped && recorder_.storages().alive(s))
         throw Error(Errc::capture_failed,
                     detail::describe(recording(), recorder_.newest_in(s)) + " came out otherwise when it was made again");
       ++counters_.brought_back;

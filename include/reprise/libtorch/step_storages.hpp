@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -81,6 +82,16 @@ class StepStorages final : public BlockKeeper {
     if (spots_[s].where == Where::held) return spots_[s].kept;
     if (spots_[s].where != Where::resident && spots_[s].where != Where::foreign) return {};
     return c10::Storage(table().lock(s));
+  }
+
+  /// Before it is read or brought back: where its last tensor has just died on another thread, which is about to tell, its bytes are held.
+  void settle_if_dead(StorageIndex s) {
+    const Where before = spots_[s].where;
+    if (table().alive(s) || (before != Where::resident && before != Where::dropped && before != Where::moved_out)) return;
+    for (int i = 0; i < most_waits && spots_[s].where == before; ++i) {
+      if (i > 0) std::this_thread::sleep_for(std::chrono::microseconds(20));
+      settle_late_deaths([&](StorageIndex dead) { return owner_.died(dead) || dead == s; });
+    }
   }
 
   /// Frees the bytes: of a resident storage under its tensors, of a held one for good.
@@ -162,7 +173,7 @@ class StepStorages final : public BlockKeeper {
   void let_go() {
     const std::lock_guard lock(CountingAllocator::keepers());
     CountingAllocator::unlisten(this);  // also for one that is dying on another thread and waits for the lock
-    settle_late_deaths();
+    settle_late_deaths([](StorageIndex) { return false; });
     for (StorageIndex s = 0; s < spots_.size(); ++s) {
       release_held(s);
       if (spots_[s].where == Where::held_out) {
@@ -249,21 +260,25 @@ class StepStorages final : public BlockKeeper {
 
   void died_out_there(StorageIndex s) {
     const std::unique_lock step(recorder_.guard(), std::try_to_lock);
-    if (step.owns_lock()) return died_empty(s);
+    if (step.owns_lock()) return died_empty(s, [this](StorageIndex dead) { return owner_.died(dead); });
     late_deaths_.push_back({s, nullptr});
     has_late_deaths_.store(true, std::memory_order_release);
     spots_[s].stone = nullptr;
   }
 
   void settle_late_deaths() {
+    settle_late_deaths([this](StorageIndex s) { return owner_.died(s); });
+  }
+  template <class Wanted>
+  void settle_late_deaths(const Wanted& wanted) {
     const std::lock_guard lock(CountingAllocator::keepers());
     has_late_deaths_.store(false, std::memory_order_relaxed);
     for (const LateDeath& death : std::exchange(late_deaths_, {})) {
       const StorageIndex s = death.storage;
       if (!table().alive(s)) table().forget(s);
       if (death.data == nullptr) {
-        died_empty(s);
-      } else if (!table().alive(s) && owner_.died(s)) {
+        died_empty(s, wanted);
+      } else if (!table().alive(s) && wanted(s)) {
         hold(s, death.data);
       } else {
         if (!table().alive(s)) spots_[s].where = Where::gone;
@@ -281,15 +296,17 @@ class StepStorages final : public BlockKeeper {
     cpu_memory().move_out(-spot.bytes.count);
   }
 
-  void died_empty(StorageIndex s) {
+  template <class Wanted>
+  void died_empty(StorageIndex s, const Wanted& is_wanted) {
     const bool in_file = spots_[s].where == Where::moved_out;
     cpu_memory().move_out(-spots_[s].bytes.count);
     spots_[s].stone = nullptr;
-    const bool wanted = owner_.died(s);
+    const bool wanted = is_wanted(s);
     spots_[s].where = in_file && wanted ? Where::held_out : Where::gone;
     if (in_file && !wanted) file_.release(spots_[s].place);
   }
 
+  static constexpr int most_waits = 500;  // of 20 us and more: a thread that is between two instructions comes back in that time
   static constexpr const char* what_to_do =
       ": use it in an op, say step.pin(tensor) before taking a pointer, and on a thread of its own `auto here = step.here();` first";
 
