@@ -19,11 +19,16 @@ set(reprise_torch_prefix "")
 set(reprise_torch_old_abi OFF)
 set(reprise_torch_problem "")
 
-# Only where it is: loading it may be an error.
-find_path(reprise_torch_config_dir TorchConfig.cmake
-  HINTS ${Torch_DIR} ENV Torch_DIR
-  PATH_SUFFIXES share/cmake/Torch share/torch lib/cmake/Torch lib/${CMAKE_LIBRARY_ARCHITECTURE}/cmake/Torch Torch
-  NO_CACHE)
+# Only where it is: loading it may be an error. Torch_DIR first, as find_package takes it: what is looked at is what is loaded.
+if(EXISTS "${Torch_DIR}/TorchConfig.cmake")
+  set(reprise_torch_config_dir "${Torch_DIR}")
+else()
+  find_path(reprise_torch_config_dir TorchConfig.cmake
+    HINTS ${Torch_ROOT} ENV Torch_ROOT ENV Torch_DIR
+    PATH_SUFFIXES share/cmake/Torch share/torch lib/cmake/Torch lib/${CMAKE_LIBRARY_ARCHITECTURE}/cmake/Torch Torch
+    NO_CACHE)
+endif()
+string(REGEX REPLACE "/$" "" reprise_torch_config_dir "${reprise_torch_config_dir}")  # find_path may leave one
 if(NOT reprise_torch_config_dir)
   set(reprise_torch_problem "no TorchConfig.cmake was found; put LibTorch's folder into CMAKE_PREFIX_PATH")
   return()
@@ -116,7 +121,7 @@ if(reprise_torch_has_cuda AND NOT REPRISE_TORCH_PACKAGE_LOADS)
       "${reprise_torch_prefix}/include" "${reprise_torch_prefix}/include/torch/csrc/api/include")
     # torch_cpu registers its kernels when it is loaded: it must stay even where no symbol of it is named.
     target_link_libraries(reprise::torch INTERFACE
-      "-Wl,--no-as-needed,${reprise_torch_prefix}/lib/libtorch_cpu.so" "-Wl,--as-needed" "${reprise_torch_prefix}/lib/libc10.so")
+      "-Wl,--no-as-needed,\"${reprise_torch_prefix}/lib/libtorch_cpu.so\"" "-Wl,--as-needed" "${reprise_torch_prefix}/lib/libc10.so")
     # The CUDA runtime that torch_cpu itself needs comes with Python packages, where only the loader finds it.
     target_link_options(reprise::torch INTERFACE "-Wl,--allow-shlib-undefined" "-Wl,-rpath,${reprise_torch_prefix}/lib")
     if(reprise_torch_old_abi)

@@ -1,7 +1,7 @@
 # Targets that compile each public header alone:
 #
 #   verify_core_headers       what is free of LibTorch; part of scripts/test
-#   verify_libtorch_headers   the rest; minutes, so a target of its own, which .ci/run builds
+#   verify_libtorch_headers   the rest; tens of minutes, so a target of its own: scripts/test --full builds it, .ci/run does not
 
 set_target_properties(reprise PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
 add_custom_target(verify_core_headers)

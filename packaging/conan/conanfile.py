@@ -69,6 +69,7 @@ class RepriseRecipe(ConanFile):
         # CMake finds Reprise's own package, which knows its targets and their dependencies. The components tell the same to
         # build systems other than CMake.
         self.cpp_info.set_property("cmake_find_mode", "none")
+        self.cpp_info.builddirs = [os.path.join("share", "cmake", "reprise")]  # CMakeConfigDeps reads this one, not the components'
 
         core = self.cpp_info.components["reprise"]
         core.set_property("cmake_target_name", "reprise::reprise")

@@ -269,6 +269,51 @@ TEST_CASE("a tensor that the user's code keeps cannot come from a replay") {
   CHECK(watched.notices.find("return it from the loss function") != std::string::npos);
 }
 
+TEST_CASE("a closure's tensor that is exchanged for another one, which lives on, is not the one that was captured") {
+  Watched watched;
+  auto p = torch::ones({3}).requires_grad_();
+  const auto all = torch::arange(12, torch::kFloat).view({4, 3});
+  for (const bool slices : {false, true}) {
+    const std::vector<Tensor> batches{slices ? all[0] : torch::full({3}, 1.f), slices ? all[1] : torch::full({3}, 2.f)};
+    Tensor x;
+    TrainStep step{std::vector<Tensor>{p}, [&] { return (p * x).sum(); }, watched.options()};
+    for (int i = 0; i < 8; ++i) {
+      x = batches[static_cast<std::size_t>(i % 2)];
+      p.mutable_grad() = Tensor();
+      CHECK(step().item<float>() == x.sum().item<float>());
+      CHECK(torch::equal(p.grad(), x));
+    }
+    CHECK(step.counters().replays == 0);
+    CHECK(watched.notices.find("reads another tensor in the place of 'captured.0'") != std::string::npos);
+    watched.notices.clear();
+  }
+}
+
+TEST_CASE("a step that is called inside another one is an error, also when it would be replayed") {
+  auto p = torch::ones({3}).requires_grad_(), q = torch::ones({3}).requires_grad_();
+  Replaying inner{std::vector<Tensor>{q}, [&](const Tensor& x) { return (q * x).sum(); }};
+  for (int i = 0; i < 5; ++i) inner(torch::ones({3}));
+  REQUIRE(inner.counters().replays > 0);
+  Replaying outer{std::vector<Tensor>{p}, [&](const Tensor& x) {
+                    static_cast<void>(inner(x));
+                    return (p * x).sum();
+                  }};
+  CHECK_THROWS_AS(outer(torch::ones({3})), Error);
+}
+
+TEST_CASE("an empty part of a batch, and the rest of it") {
+  auto p = torch::ones({3}).requires_grad_();
+  Replaying step{std::vector<Tensor>{p}, [&](const Tensor& labelled, const Tensor& rest) { return (p * rest).sum() + labelled.sum(); }};
+  const auto run = [&](const Tensor& labelled, const Tensor& rest) {
+    p.mutable_grad() = Tensor();
+    CHECK(step(labelled, rest).item<float>() == rest.sum().item<float>());
+    CHECK(torch::equal(p.grad(), rest.sum(0)));
+  };
+  const auto whole = torch::arange(12, torch::kFloat).view({4, 3});
+  for (int i = 0; i < 6; ++i) run(whole.narrow(0, 0, 0), whole);
+  for (int i = 0; i < 6; ++i) run(torch::empty({0, 3}), whole + i);  // not of one storage any more
+}
+
 TEST_CASE("sparse gradients run eagerly, with a notice") {
   Watched watched;
   torch::nn::Embedding table(torch::nn::EmbeddingOptions(10, 4).sparse(true));

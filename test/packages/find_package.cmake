@@ -11,11 +11,14 @@ foreach(options IN ITEMS "-S;${SOURCE_DIR};-B;${WORK_DIR}/build;-G;Ninja;-DREPRI
   execute_process(COMMAND ${CMAKE_COMMAND} ${options} OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 endforeach()
 
+set(minimum 3.25)  # of the project that asks
+set(asked_for reprise)
+
 # expect(<case> <FINDS|REFUSES> <regex> <arguments of find_package after the name>...)
 function(expect case answer regex)
   list(JOIN ARGN " " arguments)
-  file(WRITE "${WORK_DIR}/${case}/CMakeLists.txt" "cmake_minimum_required(VERSION 3.25)\nproject(asks CXX)\n"
-    "find_package(reprise ${arguments})\n"
+  file(WRITE "${WORK_DIR}/${case}/CMakeLists.txt" "cmake_minimum_required(VERSION ${minimum})\nproject(asks CXX)\n"
+    "find_package(${asked_for} ${arguments})\n"
     "message(STATUS \"found \${reprise_FOUND}, core \${reprise_core_FOUND}, libtorch \${reprise_libtorch_FOUND}, version \${reprise_VERSION}\")\n"
     "if(reprise_FOUND)\n  get_target_property(folders reprise::reprise INTERFACE_INCLUDE_DIRECTORIES)\n  message(STATUS \"headers in \${folders}\")\nendif()\n")
   set(result 0)
@@ -40,7 +43,15 @@ expect(plain FINDS "found 1, core TRUE, libtorch , version ${version} -- headers
 expect(same_minor FINDS "version ${version}" ${major}.${minor} CONFIG REQUIRED)
 expect(core FINDS "core TRUE, libtorch ," REQUIRED COMPONENTS core)
 expect(optional FINDS "core TRUE, libtorch FALSE" REQUIRED OPTIONAL_COMPONENTS libtorch)
+expect(unknown_optional FINDS "found 1, core TRUE" REQUIRED OPTIONAL_COMPONENTS python)
+expect(range FINDS "version ${version}" "${major}.${minor}...<${major}.${next}" REQUIRED)
 expect(next_minor REFUSES "compatible with requested version \"${major}.${next}\".*version: ${version}" ${major}.${next} REQUIRED)
 expect(wrong_component REFUSES "reprise has no component torch; there are core and libtorch" REQUIRED COMPONENTS torch)
 expect(wrong_component_asked_softly FINDS "reprise has no component torch; .*found 0" COMPONENTS torch)
 expect(hidden REFUSES "LibTorch: no TorchConfig.cmake was found; put LibTorch's folder into CMAKE_PREFIX_PATH" REQUIRED COMPONENTS libtorch)
+
+set(minimum 3.5)  # whose policies know no IN_LIST
+expect(old_policies FINDS "found 1, core TRUE" REQUIRED COMPONENTS core)
+set(minimum 3.25)
+set(asked_for Reprise)
+expect(capital REFUSES "the package is called reprise, in small letters" REQUIRED)

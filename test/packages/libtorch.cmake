@@ -54,6 +54,10 @@ make(old share/cmake/Torch "${plain}")
 file(WRITE "${WORK_DIR}/old/share/cmake/Torch/TorchConfigVersion.cmake" "set(PACKAGE_VERSION \"2.3.1\")\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n")
 expect(old "problem: version 2.3.1 in [^\n]*/old is too old; 2.4 is the oldest that works\n")
 
+# What is named is what is looked at, whatever else lies on the way.
+expect(old "found 2.9.9" "-DTorch_DIR=${WORK_DIR}/cpu/share/cmake/Torch")
+expect(old "found 2.9.9" "-DTorch_DIR=${WORK_DIR}/cpu/share/cmake/Torch/")
+
 # CMakeDeps gives its targets other names, and says them in TORCH_LIBRARIES.
 make(conan . "add_library(libtorch::libtorch INTERFACE IMPORTED)\nset(TORCH_LIBRARIES libtorch::libtorch)\nset(Torch_FOUND TRUE)\n")
 expect(conan "libraries libtorch::libtorch\n")

@@ -41,11 +41,15 @@ class DispatchHook {
   /// Must run the op, by redispatching it with `below`. The hook itself is off meanwhile.
   virtual void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack& stack) = 0;
 
-  /// Throws Errc::bad_argument where another hook is on, Errc::capture_failed where another library has taken the key.
-  void switch_on() {
+  /// Throws Errc::bad_argument where another hook is on.
+  static void refuse_inside_another() {
     if (current() != nullptr)
       throw Error(Errc::bad_argument,
                   "a step is already being recorded on this thread: a MemoryBudget's step, capture() or TrainStep cannot be used inside another one");
+  }
+  /// The same, and Errc::capture_failed where another library has taken the key.
+  void switch_on() {
+    refuse_inside_another();
     register_fallback();
     here().own = this;
     on_other_threads_->store(this);

@@ -59,7 +59,7 @@ class SharedStorages {
  public:
   void add(SignatureBytes& bytes, const at::Tensor& t) {
     ++count_;
-    if (!t.defined() || !t.has_storage() || t.numel() == 0) return;
+    if (!t.defined() || !t.has_storage()) return;  // one without elements shares memory too: it may be known as the first of several
     const auto [first, added] = first_.try_emplace(t.storage().unsafeGetStorageImpl(), Place{count_, t.storage_offset()});
     if (added) return;
     bytes.add(count_);

@@ -137,16 +137,17 @@ class StepEngine {
     std::string why = step.refusal();
     if (why.empty()) {
       const auto difference = diff(known.captured->graph(), step.graph());
-      if (!difference) {
+      if (!difference) why = exchanged_tensor(known.captured->recording(), step.recording());
+      if (!difference && why.empty()) {
         ++ledger_.counters.rechecks;
         known.last_equal = known.calls + 1;
         return results;
       }
-      if (is_guard(step.recording(), difference->node)) {
+      if (difference && is_guard(step.recording(), difference->node)) {
         known.trace = std::move(hooks.trace);
         return take_over(known, std::move(step), std::move(results));
       }
-      why = difference->message;
+      if (difference) why = difference->message;
     }
     known.refusal = "call " + std::to_string(known.calls + 1) + " is not the step that was captured (last found equal: call " +
                     std::to_string(known.last_equal) + "): " + why;
@@ -155,6 +156,26 @@ class StepEngine {
     if (ledger_.options.on_fallback == OnFallback::error) refuse(known);
     ledger_.notice("from now on this step runs without its graph: " + known.refusal);
     return results;
+  }
+
+  // Graphs are equal where only the tensors are others: a closure's that was exchanged for another of the same shape, and lives on. (Where
+  // it has died, the next replay finds out.)
+  static std::string exchanged_tensor(const Recording& before, const Recording& now) {
+    const auto captured_in = [](const Recording& recording) {
+      std::vector<const RecordedValue*> found;
+      for (const RecordedValue& value : recording.values)
+        if (value.origin == Origin::captured && value.captured) found.push_back(&value);
+      return found;
+    };
+    const auto old_ones = captured_in(before), new_ones = captured_in(now);
+    for (std::size_t i = 0; i < std::min(old_ones.size(), new_ones.size()); ++i) {
+      const auto old_storage = old_ones[i]->captured->lock(), new_storage = new_ones[i]->captured->lock();
+      if (!old_storage || !new_storage) continue;
+      if (old_storage == new_storage && old_ones[i]->geometry.offset == new_ones[i]->geometry.offset) continue;
+      return "the loss function reads another tensor in the place of '" + old_ones[i]->name +
+             "', which is neither an argument nor of the model: pass it as an argument";
+    }
+    return {};
   }
 
   // The replay first, then everything that it changed is put back and the user's own code runs, under the recorder.
@@ -348,6 +369,7 @@ StepEngine<M, C, P>::~StepEngine() = default;
 
 template <StepMemory M, Timer C, MemProbe P>
 std::vector<at::Tensor> StepEngine<M, C, P>::step(const StepArguments& arguments, const Run& run) {
+  DispatchHook::refuse_inside_another();  // a replay would not be seen by the step around it
   const auto start = std::chrono::steady_clock::now();
   memory_.settle();
   const ModelTensors model = model_.tensors();
