@@ -314,6 +314,43 @@ TEST_CASE("an empty part of a batch, and the rest of it") {
   for (int i = 0; i < 6; ++i) run(torch::empty({0, 3}), whole + i);  // not of one storage any more
 }
 
+TEST_CASE("batch norm with statistics that are made in the step, computed again") {
+  const auto loss = [](const std::vector<Tensor>& weights, const Tensor& x) {
+    Tensor h = x;
+    for (const Tensor& w : weights) {
+      h = torch::mm(h, w);
+      h = torch::batch_norm(h, {}, {}, torch::zeros({32}), torch::ones({32}), true, 0.1, 1e-5, false);
+      h = torch::tanh(h);
+    }
+    return h.pow(2).sum();
+  };
+  torch::manual_seed(5);
+  std::vector<Tensor> weights;
+  for (int i = 0; i < 8; ++i) weights.push_back(torch::randn({32, 32}).requires_grad_());
+  const Tensor x = torch::randn({64, 32});
+  loss(weights, x).backward();
+  std::vector<Tensor> expected;
+  for (Tensor& w : weights) expected.push_back(w.grad().clone());
+  TrainStepOptions options{.budget = Budget::savable(45), .planning = {.effort = 0.3}, .on_fallback = OnFallback::error};
+  options.planner = [](const StepGraph& graph, const PlanRequest& request) {  // tanh is dear: what is computed again goes through batch norm
+    StepGraph priced = graph;
+    for (std::size_t i = 0; i < graph.node_count(); ++i)
+      priced.set_time(NodeId{i}, {graph.node(NodeId{i}).op.find("tanh") != std::string::npos ? 1000.0 : 1.0});
+    return plan_with("anneal", priced, request);
+  };
+  Replaying step{weights, [&](const Tensor& in) { return loss(weights, in); }, options};
+  for (int i = 0; i < 4; ++i) {
+    for (Tensor& w : weights) w.mutable_grad() = Tensor();
+    step(x);
+    for (std::size_t k = 0; k < weights.size(); ++k) CHECK(torch::equal(weights[k].grad(), expected[k]));
+  }
+  const auto counts = run_counts(step.graph(), step.plan().schedule);
+  int norms = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    if (step.graph().node(NodeId{i}).op.find("batch_norm") != std::string::npos && counts[i] > 1) ++norms;
+  CHECK(norms > 0);
+}
+
 TEST_CASE("sparse gradients run eagerly, with a notice") {
   Watched watched;
   torch::nn::Embedding table(torch::nn::EmbeddingOptions(10, 4).sparse(true));

@@ -216,9 +216,11 @@ class LibTorchProgram {
     instructions_.push_back(std::move(instruction));
   }
 
-  // A recomputed batch norm must not move the statistics again: it runs without them.
-  static bool is_statistic(const Instruction& instruction, const ArgumentSlot& read) {
-    return instruction.again && is_moved_statistic(*instruction.call, read);
+  // A recomputed batch norm must not move the model's statistics again: it runs without them. Some that the step itself has made are
+  // written as any other argument is.
+  bool is_statistic(const Instruction& instruction, const ArgumentSlot& read) const {
+    return instruction.again && is_moved_statistic(*instruction.call, read) &&
+           recording().values[detail::root_of(recording(), read.value).index].persistent;
   }
 
   std::uint32_t slot_read(const ProgramStep& step, ValueId v) const {
