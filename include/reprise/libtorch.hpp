@@ -6,6 +6,7 @@
 #include <reprise/libtorch/ambient_state.hpp>
 #include <reprise/libtorch/arena.hpp>
 #include <reprise/libtorch/arena_layout.hpp>
+#include <reprise/libtorch/block_takeover.hpp>
 #include <reprise/libtorch/call_again.hpp>
 #include <reprise/libtorch/capture.hpp>
 #include <reprise/libtorch/checkpoint.hpp>
@@ -13,6 +14,7 @@
 #include <reprise/libtorch/checkpoint_region.hpp>
 #include <reprise/libtorch/checkpointed.hpp>
 #include <reprise/libtorch/counting_allocator.hpp>
+#include <reprise/libtorch/gradient_sums.hpp>
 #include <reprise/libtorch/graph_of.hpp>
 #include <reprise/libtorch/guide.hpp>
 #include <reprise/libtorch/known_steps.hpp>

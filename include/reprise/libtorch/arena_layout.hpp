@@ -123,6 +123,7 @@ class ArenaLayouter {
     Life life{moment_[i] + static_cast<std::int64_t>(k), moment_[i + 1], false};
     if (taken.result != TracedAllocation::workspace) {
       const AllocationId a = allocation_of(i, taken);
+      if (a.valid() && std::ranges::find(rewriting_.steps[i].allocates, a) == rewriting_.steps[i].allocates.end()) return;  // block_takeover.hpp
       life.leaves = !a.valid() || result_[a.index];
       life.upper = a.valid() ? last_[a.index] : moment_.back() + 1;
     } else if (taken.dead_at != TracedAllocation::at_the_end) {

@@ -76,10 +76,25 @@ REPRISE_ONE_PER_PROCESS inline BlockSource*& block_source() {
   return source;
 }
 
+/// A block that this thread has already, and that its next request of just so many bytes gets: block_takeover.hpp.
+struct HandedBlock {
+  void* data = nullptr;
+  std::size_t bytes = 0;  ///< 0: none
+};
+REPRISE_ONE_PER_PROCESS inline HandedBlock& handed_block() {
+  thread_local HandedBlock handed{};
+  return handed;
+}
+
 class CountingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::DeviceType::CPU)};
+    if (HandedBlock& handed = handed_block(); handed.bytes == bytes) {
+      handed.bytes = 0;
+      cpu_memory().note_beside(static_cast<std::int64_t>(bytes));
+      return take_over(handed.data);
+    }
     if (MemoryGate* gate = memory_gate()) gate->before_allocation({static_cast<std::int64_t>(bytes)});
     BlockSource* source = block_source();
     std::uint32_t number = 0;
@@ -110,11 +125,22 @@ class CountingAllocator final : public c10::Allocator {
   [[nodiscard]] static std::uint64_t serial_of(const c10::DataPtr& data) { return owns(data) ? header_of(data.get())->serial : 0; }
 
   /// From now on `keeper` is asked before this block is freed; nobody where it is null. Only for blocks that this allocator made.
-  static void set_keeper(const c10::DataPtr& data, BlockKeeper* keeper, std::uint32_t tag = 0) {
+  static void set_keeper(const c10::DataPtr& data, BlockKeeper* keeper, std::uint32_t tag = 0) { set_keeper(data.get(), {keeper, tag}); }
+  /// Who is asked, and what it calls the block.
+  struct Keeping {
+    BlockKeeper* keeper = nullptr;
+    std::uint32_t tag = 0;
+  };
+  static void set_keeper(void* data, Keeping keeping) {
     const std::lock_guard lock(keepers());
-    header_of(data.get())->keeper = keeper;
-    header_of(data.get())->tag = tag;
+    header_of(data)->keeper = keeping.keeper;
+    header_of(data)->tag = keeping.tag;
   }
+  [[nodiscard]] static Keeping keeper_of(void* data) {
+    const std::lock_guard lock(keepers());
+    return {header_of(data)->keeper, header_of(data)->tag};
+  }
+  [[nodiscard]] static Keeping keeper_of(const c10::DataPtr& data) { return keeper_of(data.get()); }
   /// A block that was kept, as something that frees it.
   [[nodiscard]] static c10::DataPtr take_over(void* data) { return {data, data, &release, c10::Device(c10::DeviceType::CPU)}; }
   /// Held while a keeper is asked, and by whoever ends one.

@@ -16,6 +16,7 @@
 
 #include <reprise/graph/builder.hpp>
 #include <reprise/graph/json_text.hpp>
+#include <reprise/libtorch/gradient_sums.hpp>
 #include <reprise/libtorch/recording.hpp>
 
 namespace reprise {
@@ -83,14 +84,6 @@ inline std::string node_extra(const Call& call) {
   return extra;
 }
 
-inline ValueId root_of(const Recording& recording, ValueId v) {
-  while (recording.values[v.index].alias_of.valid() || recording.values[v.index].overwrites.valid()) {
-    const RecordedValue& value = recording.values[v.index];
-    v = value.alias_of.valid() ? value.alias_of : value.overwrites;
-  }
-  return v;
-}
-
 // Where in its storage a value lies, counted from the value that brought the storage: an argument may lie elsewhere the next time.
 inline std::int64_t relative_offset(const Recording& recording, ValueId v) {
   const Geometry &here = recording.values[v.index].geometry, &root = recording.values[root_of(recording, v).index].geometry;
@@ -149,6 +142,7 @@ inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& ca
 [[nodiscard]] inline StepGraph graph_of(const Recording& recording, std::string name) {
   GraphBuilder builder(std::move(name));
   builder.reserve(recording.calls.size(), recording.values.size());
+  const std::vector<ValueId> summands = summands_to_overwrite(recording);
   for (std::size_t i = 0; i < recording.values.size(); ++i) {
     const RecordedValue& value = recording.values[i];
     std::string label = value.name;
@@ -160,25 +154,26 @@ inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& ca
     }
     builder.add_value({.id = static_cast<std::int64_t>(i),
                        .name = std::move(label),
-                       .bytes = value.bytes,
+                       .bytes = summands[i].valid() ? Bytes{0} : value.bytes,
                        .role = value.role,
                        .persistent = value.persistent,
                        .initial = value.initial,
                        .alias_of = value.alias_of,
-                       .overwrites = value.overwrites,
+                       .overwrites = summands[i].valid() ? summands[i] : value.overwrites,
                        .extra = detail::value_extra(recording, ValueId{i})});
   }
   for (std::size_t i = 0; i < recording.calls.size(); ++i) {
     const Call& call = recording.calls[i];
     std::vector<ValueId> outputs;
     for (const ResultSlot& slot : call.results) outputs.push_back(slot.value);
+    const bool over_summand = outputs.size() == 1 && summands[outputs[0].index].valid();
     builder.add_node({.id = static_cast<std::int64_t>(i),
                       .name = detail::node_name(call),
                       .op = call.op_name(),
                       .phase = call.phase,
                       .time = call.time,
                       .workspace = call.workspace,
-                      .recomputable = call.repeatable,
+                      .recomputable = call.repeatable && !over_summand,
                       .forward = call.forward,
                       .extra = detail::node_extra(call)},
                      detail::inputs_of(recording, call), outputs, call.updates);

@@ -74,7 +74,6 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     recorder_.add_releases();
     if (stream_ != nullptr) follow_to(NodeId{recorder_.calls_seen()}, true);
     counters_.followed = stream_ != nullptr;
-    counters_.predicted = counters_.followed && !entered_;
     leave_plan("the step has ended");
     static const std::string end = "the end of the step";
     op_ = &end;
@@ -83,6 +82,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
       ++marks_[s].running;
       bring_back(s);
     }
+    counters_.predicted = counters_.followed && !entered_ && !remade_;
     leave_thread();
     Recording recording = recorder_.finish();
     storages_.let_go();
@@ -113,11 +113,13 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     }
     for (StorageIndex s : writes) end_version(s);
     note_operands(call);
+    begin_takeover(call);
   }
 
   void after(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> /*results*/, NodeId node) override {
     const Call& call = recording().calls[node.index];
     catch_up();
+    end_takeover();
     note_call(call, node);
     if (stream_ != nullptr) {
       if (same_results(node)) finish_node(node);
@@ -130,6 +132,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   }
 
   void failed(const Call& /*call*/, std::span<const StorageIndex> writes) override {
+    undo_takeover();
     catch_up();
     leave_plan("an op threw");
     for (StorageIndex s : writes) spoil(s);
@@ -145,7 +148,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     catch_up();
     const ValueId newest = recorder_.newest_in(s);
     const NodeId maker = newest.valid() ? recording().values[newest.index].producer : NodeId{};
-    const bool expected = stream_ != nullptr && maker.valid() && !stream_->graph->node(maker).recomputable;
+    const bool expected = stream_ != nullptr && maker.valid() && !stream_->recording->calls[maker.index].repeatable;
     if (!expected) leave_stream("the host took a pointer");
     const Readers readers = newest.valid() ? readers_[newest.index] : Readers{};  // the end of the version forgets them
     if (newest.valid()) makeable_[newest.index] = pure_[newest.index] = false;

@@ -64,6 +64,9 @@ class MemoryCounter {
   /// So many bytes are moved out (negative: are back, or have died out there).
   void move_out(std::int64_t bytes) { out_.fetch_add(bytes, std::memory_order_relaxed); }
 
+  /// So many bytes would exist beside all others, were they not written over some of them (block_takeover.hpp).
+  void note_beside(std::int64_t bytes) { raise(existing_peak_, existing().count + bytes); }
+
   /// What existed only to make something again did not exist for the step: the peak is what it was.
   void forget_existing_peak_since(Bytes before) { existing_peak_.store(before.count, std::memory_order_relaxed); }
 

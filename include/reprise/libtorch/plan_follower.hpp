@@ -11,11 +11,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include <reprise/libtorch/block_takeover.hpp>
+#include <reprise/libtorch/gradient_sums.hpp>
 #include <reprise/libtorch/guided_stream.hpp>
 #include <reprise/libtorch/remaker.hpp>
 
@@ -81,13 +84,39 @@ class PlanFollower : public Remaker {
       if (!recording().values[call.results[k].value.index].alias_of.valid()) set_newest(instance, call.results[k].value);
       const bool stale = instances_[instance].own && call.results[k].from == ResultSlot::From::argument;
       if (stale) release_own(instance);  // the user's copy could not be dropped, and it is the one that was written
-      if (resolution.storages[instance].made_by != i && !stale) continue;
+      const bool moves = overwritten_summand(*stream_->graph, recording(), call.results[k].value).valid();
+      if (moves) leave_user(instance);
+      if (resolution.storages[instance].made_by != i && !stale && !moves) continue;
       instances_[instance].live = true;
       instances_[instance].user = s;
       marks_[s].instance = instance;
     }
     free_after(i);
   }
+
+  // ── a sum over one of its summands ────────────────────────────────────────────────────────────────────────────────────
+
+  /// The op is about to run: where the plan has its result lie where one of its operands lies, it will. Only where that could be made
+  /// again, as everything that is dropped: somebody may hold it.
+  void begin_takeover(const Call& call) {
+    if (!has_plan() || call.kind != CallKind::op) return;
+    const Call& known = stream_->recording->calls[recorder_.calls_seen()];
+    if (known.results.size() != 1) return;
+    const ValueId summand = overwritten_summand(*stream_->graph, *stream_->recording, known.results[0].value);
+    if (!summand.valid()) return;
+    const StorageIndex s = recorder_.storage_of(summand);
+    if (s == no_storage || storages_.where(s) != Where::resident || marks_[s].pinned || !makeable(recorder_.newest_in(s))) return;
+    taken_from_ = s;
+    takeover_.emplace(storages_.memory_of(s).unsafeGetStorageImpl()->_mutable_data_ptr_no_checks());
+  }
+  /// It has run, and what it made is known.
+  void end_takeover() {
+    if (!takeover_) return;
+    if (takeover_->taken()) takeover_->leave(storages_.hand_over(taken_from_, detail::describe(recording(), recorder_.newest_in(taken_from_))));
+    takeover_.reset();
+  }
+  /// It threw.
+  void undo_takeover() { takeover_.reset(); }
 
   [[nodiscard]] bool same_call(NodeId node, const Call& call) {
     const Recording& known = *stream_->recording;
@@ -143,11 +172,13 @@ class PlanFollower : public Remaker {
   }
   /// What it may have to be made from, and cannot be made again itself, must not lie here alone.
   void before_remaking() override {
+    remade_ = true;
     for (const auto& [value, instance] : own_of_)
       if (stream_ != nullptr && !makeable(ValueId{value})) return leave_plan("something else has to be made again");
   }
 
   const PlannedStream* stream_ = nullptr;  // while it is followed
+  bool remade_ = false;                    // something that nobody held when the step was planned, or that the host took a pointer to
 
  private:
   /// One of the plan's storage instances: in the user's storage, or here.
@@ -187,9 +218,16 @@ class PlanFollower : public Remaker {
       const StorageInstance& lies_in = resolution.storages[value.storage];
       const StorageIndex s = recorder_.storage_of(value.value);
       if (lies_in.persistent || lies_in.last < here || s == no_storage || recorder_.newest_in(s) != value.value) continue;
+      leave_user(value.storage);
       instances_[value.storage] = {true, s, {}, value.value, false};
       marks_[s].instance = value.storage;
     }
+  }
+
+  // The instance lies elsewhere from now on.
+  void leave_user(std::uint32_t instance) {
+    const StorageIndex s = instances_[instance].user;
+    if (s != no_storage && marks_[s].instance == instance) marks_[s].instance = no_index;
   }
 
   void run_occurrences(NodeId before) {
@@ -342,6 +380,8 @@ class PlanFollower : public Remaker {
     return true;
   }
 
+  std::optional<BlockTakeover> takeover_;  // while such an op runs
+  StorageIndex taken_from_ = no_storage;
   std::shared_ptr<const PlannedStream> chosen_;
   std::vector<Instance> instances_;                          // by the plan's storage instance
   std::unordered_map<std::uint32_t, std::uint32_t> own_of_;  // value -> the instance here that holds it

@@ -23,10 +23,12 @@
 
 #include <reprise/error.hpp>
 #include <reprise/libtorch/arena.hpp>
+#include <reprise/libtorch/block_takeover.hpp>
 #include <reprise/libtorch/call_again.hpp>
 #include <reprise/libtorch/capture.hpp>
 #include <reprise/libtorch/counting_allocator.hpp>
 #include <reprise/libtorch/generator_state.hpp>
+#include <reprise/libtorch/gradient_sums.hpp>
 #include <reprise/libtorch/step_snapshot.hpp>
 #include <reprise/plan/simulate.hpp>
 #include <reprise/rewrite/lint.hpp>
@@ -152,6 +154,7 @@ class LibTorchProgram {
     std::vector<Store> stores{};
     std::vector<std::uint32_t> frees{};
     Bytes made{};  // bytes of the storages that it brings
+    std::uint32_t over = no_index;  // the slot of the operand that its result is written over
   };
   /// One op's allocations; also where it throws.
   template <class Memory>
@@ -235,6 +238,8 @@ class LibTorchProgram {
   void add_stores(const ProgramStep& step, Instruction& instruction) const {
     const auto& results = instruction.call->results;
     for (std::size_t k = 0; k < results.size(); ++k) {
+      if (const ValueId summand = overwritten_summand(step_->graph(), recording(), results[k].value); summand.valid())
+        instruction.over = slot_read(step, summand);
       Store store{results[k].from, results[k].index, results[k].element, step.writes[k].index, no_index};
       if (store.from == ResultSlot::From::argument)
         for (const Fill& fill : instruction.fills)
@@ -305,7 +310,7 @@ class LibTorchProgram {
       generator_states_.at(instruction.node.index).restore();
     }
     if (call.facts->about_shapes_only && call.results.empty() && call.updates.empty()) return true;
-    call.op->redispatchBoxed(call.keys, &stack);
+    run_op(instruction, stack);
     if (now) now->restore();
     if (!instruction.again)
       for (ValueId v : call.updates) bump(v);
@@ -317,6 +322,17 @@ class LibTorchProgram {
       else slot = stack[store.index].toListRef()[static_cast<std::size_t>(store.element)].toTensor();
     }
     return same_shapes(instruction, outcome);
+  }
+
+  // Inside a limit, whoever moves storages out has to know where their bytes are: nothing is taken over there.
+  void run_op(const Instruction& instruction, std::vector<c10::IValue>& stack) {
+    const Call& call = *instruction.call;
+    if (instruction.over == no_index || memory_gate() != nullptr) return call.op->redispatchBoxed(call.keys, &stack);
+    c10::DataPtr& operand = slots_[instruction.over].storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+    if (!CountingAllocator::owns(operand)) return call.op->redispatchBoxed(call.keys, &stack);
+    BlockTakeover takeover(operand);
+    call.op->redispatchBoxed(call.keys, &stack);
+    if (takeover.taken()) takeover.leave(std::exchange(operand, c10::DataPtr{}));
   }
 
   void make_alias(const Instruction& instruction) {

@@ -104,6 +104,14 @@ class StepStorages final : public BlockKeeper {
     CountingAllocator::set_keeper(bytes, nullptr);
   }
 
+  /// As drop(), of bytes that live on: an op has written its result over them. They are given back, for whoever is to let go of them.
+  [[nodiscard]] c10::DataPtr hand_over(StorageIndex s, const std::string& name) {
+    const auto storage = table().lock(s);
+    c10::DataPtr bytes = bury(s, Where::dropped);
+    guard_storage(*storage, name + " was dropped to stay inside Reprise's budget" + what_to_do);
+    return bytes;
+  }
+
   void put_back(StorageIndex s, c10::DataPtr&& data) {
     const auto storage = table().lock(s);
     if (!storage) return;  // has just died on another thread
