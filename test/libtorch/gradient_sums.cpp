@@ -78,8 +78,8 @@ TEST_CASE("a sum has memory of its own where a summand is needed, or is not like
   CHECK(overwritten_in([&] { static_cast<void>((outside + torch::full({8}, 2.0)).sum()); }).empty());
   CHECK(overwritten_in([&] { static_cast<void>((outside + made(2).t()).sum()); }).empty());  // it would lie otherwise
   CHECK(overwritten_in([&] { static_cast<void>((outside + torch::full({16, 8}, 2.0).narrow(0, 8, 8)).sum()); }).empty());  // a part
-  CHECK(overwritten_in([&] { static_cast<void>((outside + made(2).to(torch::kDouble)).sum()); }).size() == 1);
-  CHECK(overwritten_in([&] { static_cast<void>((outside.to(torch::kDouble) + made(2)).sum()); }).size() == 1);  // the double one
+  CHECK(overwritten_in([&] { static_cast<void>((outside + made(2).to(torch::kDouble)).sum()); }).empty());  // converted first
+  CHECK(overwritten_in([&] { static_cast<void>((outside.to(torch::kDouble) + made(2)).sum()); }).empty());
   CHECK(overwritten_in([] {
           Tensor a = made(1);
           static_cast<void>((a + a).sum());
@@ -93,13 +93,12 @@ TEST_CASE("an op's result takes the place of an operand, and memory is counted o
   void* const place = b.data_ptr();
   Tensor c;
   {
-    c10::DataPtr& operand = b.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
-    BlockTakeover takeover(operand);
+    BlockTakeover takeover(b.storage());
     CHECK_FALSE(takeover.taken());
     c = a + b;
     CHECK(cpu_memory().peak() == before);
-    REQUIRE(takeover.taken());
-    takeover.leave(std::exchange(operand, c10::DataPtr{}));
+    REQUIRE(takeover.taken_by(c));
+    takeover.leave(std::exchange(takeover.pointer(), c10::DataPtr{}));
   }
   CHECK(c.data_ptr() == place);
   CHECK(c.equal(made(3)));
@@ -114,7 +113,7 @@ TEST_CASE("where the op throws, the block is still the operand's", "[gradient_su
   Tensor b = made(2);
   const Bytes before = cpu_memory().live();
   const auto failing = [&] {
-    BlockTakeover takeover(b.storage().data_ptr());
+    BlockTakeover takeover(b.storage());
     const Tensor result = torch::empty({8, 8});
     CHECK(takeover.taken());
     CHECK(result.data_ptr() == b.data_ptr());
@@ -127,10 +126,31 @@ TEST_CASE("where the op throws, the block is still the operand's", "[gradient_su
   CHECK(other.data_ptr() != b.data_ptr());
 }
 
+TEST_CASE("a block that something else than the result took is told of", "[gradient_sums]") {
+  Tensor b = made(2);
+  BlockTakeover takeover(b.storage());
+  const Tensor workspace = torch::empty({8, 8}), result = torch::empty({8, 8});
+  CHECK_THROWS_AS(takeover.taken_by(result), Error);
+}
+
+TEST_CASE("a sum that is small and does not outlive the step is left as it is", "[gradient_sums]") {
+  CHECK(overwritten_in([] {
+          const Tensor large = torch::ones({256, 256});
+          Tensor a = made(1), b = made(2), c = a + b;
+          static_cast<void>(c.sum());
+        }).empty());
+  Tensor kept;
+  CHECK(overwritten_in([&] {
+          const Tensor large = torch::ones({256, 256});
+          Tensor a = made(1), b = made(2);
+          kept = a + b;
+        }).size() == 1);
+}
+
 TEST_CASE("an operand that no op asks for stays as it is", "[gradient_sums]") {
   Tensor b = made(2);
   {
-    BlockTakeover takeover(b.storage().data_ptr());
+    BlockTakeover takeover(b.storage());
     CHECK(torch::empty({3}).data_ptr() != b.data_ptr());
     CHECK_FALSE(takeover.taken());
   }

@@ -477,7 +477,7 @@ TEST_CASE("saving and printing in the middle of a step", "[guided]") {
                            torch::tensor(std::vector<std::int64_t>(texts->begin(), texts->end()))};
                      });
   };
-  check_planned(make);
+  check_planned<LargestFirst>(make);  // by measured times parameters may be moved out on a busy machine, and saving them then is an error
 }
 
 TEST_CASE("a pointer to a dropped tensor is an error that names it, pin() gives one that stays", "[guided]") {

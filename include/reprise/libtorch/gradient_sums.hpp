@@ -33,9 +33,10 @@ inline ValueId root_of(const Recording& recording, ValueId v) {
   return v;
 }
 
-/// a + b, and nothing else.
+/// a + b, on the CPU, and nothing else.
 inline bool is_plain_sum(const Call& call) {
   if (call.kind != CallKind::op || call.phase != Phase::backward || !call.repeatable || call.facts->name != "aten::add") return false;
+  if (!call.keys.has_backend(c10::BackendComponent::CPUBit)) return false;
   if (call.op->schema().overload_name() != "Tensor" || call.reads.size() != 2 || call.results.size() != 1 || call.args.size() != 3) return false;
   const c10::IValue& alpha = call.args[2];
   return (alpha.isInt() && alpha.toInt() == 1) || (alpha.isDouble() && alpha.toDouble() == 1);
@@ -46,18 +47,33 @@ inline bool lies_alike(const Recording& recording, ValueId sum, ValueId summand)
   const RecordedValue& made = recording.values[sum.index];
   const RecordedValue& root = recording.values[root_of(recording, summand).index];
   const Geometry &a = made.geometry, &b = recording.values[summand.index].geometry;
-  return a.dtype == b.dtype && a.sizes == b.sizes && a.strides == b.strides && a.offset == b.offset && made.bytes == root.bytes && made.bytes > Bytes{0};
+  return a == b && made.bytes == root.bytes && made.bytes > Bytes{0};
 }
 
-/// By storage (the value that brought it): the last call that reads it; `never` where it outlives the step.
+/// Whether it may go on working on what it reads after it has returned.
+inline bool may_linger(const Call& call) {
+  return call.opaque || (call.kind == CallKind::op && !call.facts->builtin && !call.facts->repeatable);
+}
+
+/// By storage (the value that brought it): the last call that reads it; `never` where it outlives the step, or nobody knows.
 inline std::vector<std::size_t> last_reads(const Recording& recording, std::size_t never) {
   std::vector<std::size_t> last(recording.values.size(), 0);
-  for (std::size_t i = 0; i < recording.calls.size(); ++i)
-    for (const ArgumentSlot& read : recording.calls[i].reads)
-      if (read.value.valid()) last[root_of(recording, read.value).index] = i;
+  for (std::size_t i = 0; i < recording.calls.size(); ++i) {
+    for (const ArgumentSlot& read : recording.calls[i].reads) {
+      if (!read.value.valid()) continue;
+      std::size_t& until = last[root_of(recording, read.value).index];
+      until = std::max(until, may_linger(recording.calls[i]) ? never : i);
+    }
+  }
   for (const auto* list : {&recording.outputs, &recording.kept})
     for (ValueId v : *list) last[root_of(recording, v).index] = never;
   return last;
+}
+
+/// A sum that is overwritten onto a summand is not computed again. Nobody wants to where it is handed out at the end, as gradients of
+/// parameters are; elsewhere it has to be large to be worth it.
+inline bool is_worth_it(const Recording& recording, ValueId sum, bool outlives_step) {
+  return outlives_step || 64 * recording.values[sum.index].bytes.count >= (recording.peak - recording.base).count;
 }
 
 }  // namespace detail
@@ -66,13 +82,16 @@ inline std::vector<std::size_t> last_reads(const Recording& recording, std::size
 [[nodiscard]] inline std::vector<ValueId> summands_to_overwrite(const Recording& recording) {
   std::vector<ValueId> found(recording.values.size());
   if (std::ranges::none_of(recording.calls, detail::is_plain_sum)) return found;
-  const std::vector<std::size_t> last = detail::last_reads(recording, recording.calls.size());
+  const std::size_t never = recording.calls.size();
+  const std::vector<std::size_t> last = detail::last_reads(recording, never);
   for (std::size_t i = 0; i < recording.calls.size(); ++i) {
     const Call& call = recording.calls[i];
     if (!detail::is_plain_sum(call)) continue;
     const ValueId sum = call.results[0].value, a = call.reads[0].value, b = call.reads[1].value;
     const bool fresh = !recording.values[sum.index].alias_of.valid() && !recording.values[sum.index].overwrites.valid();
     if (!fresh || !a.valid() || !b.valid() || detail::root_of(recording, a) == detail::root_of(recording, b)) continue;
+    if (recording.values[a.index].geometry.dtype != recording.values[b.index].geometry.dtype) continue;  // one is converted first, into a block
+    if (!detail::is_worth_it(recording, sum, last[sum.index] == never)) continue;
     for (ValueId summand : {b, a}) {  // what came last is what is made again most easily, should anybody ask for it
       const ValueId root = detail::root_of(recording, summand);
       const bool ends_here = recording.values[root.index].producer.valid() && last[root.index] == i;

@@ -99,6 +99,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     PageBlocks::limit_here() = limit_;  // of this thread: one that has joined, or one that did not see the limit change
     op_ = &call.facts->name;
     catch_up();
+    undo_takeover();
     end_running();
     if (ask_) find_plan(call);
     for (const ArgumentSlot& read : call.reads)
@@ -116,10 +117,10 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     begin_takeover(call);
   }
 
-  void after(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> /*results*/, NodeId node) override {
+  void after(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> results, NodeId node) override {
     const Call& call = recording().calls[node.index];
     catch_up();
-    end_takeover();
+    if (taking_over()) end_takeover(results[0].toTensor());
     note_call(call, node);
     if (stream_ != nullptr) {
       if (same_results(node)) finish_node(node);

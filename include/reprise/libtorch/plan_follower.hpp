@@ -82,9 +82,9 @@ class PlanFollower : public Remaker {
       const std::uint32_t instance = resolution.values[value].storage;
       const StorageIndex s = recorder_.storage_of(call.results[k].value);
       if (!recording().values[call.results[k].value.index].alias_of.valid()) set_newest(instance, call.results[k].value);
-      const bool stale = instances_[instance].own && call.results[k].from == ResultSlot::From::argument;
-      if (stale) release_own(instance);  // the user's copy could not be dropped, and it is the one that was written
       const bool moves = overwritten_summand(*stream_->graph, recording(), call.results[k].value).valid();
+      const bool stale = instances_[instance].own && (moves || call.results[k].from == ResultSlot::From::argument);
+      if (stale) release_own(instance);  // the user's copy could not be dropped, and it is the one that was written
       if (moves) leave_user(instance);
       if (resolution.storages[instance].made_by != i && !stale && !moves) continue;
       instances_[instance].live = true;
@@ -106,17 +106,23 @@ class PlanFollower : public Remaker {
     if (!summand.valid()) return;
     const StorageIndex s = recorder_.storage_of(summand);
     if (s == no_storage || storages_.where(s) != Where::resident || marks_[s].pinned || !makeable(recorder_.newest_in(s))) return;
+    c10::Storage operand = storages_.memory_of(s);
+    if (!CountingAllocator::owns(operand.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks())) return;
     taken_from_ = s;
-    takeover_.emplace(storages_.memory_of(s).unsafeGetStorageImpl()->_mutable_data_ptr_no_checks());
+    takeover_.emplace(std::move(operand));
   }
   /// It has run, and what it made is known.
-  void end_takeover() {
-    if (!takeover_) return;
-    if (takeover_->taken()) takeover_->leave(storages_.hand_over(taken_from_, detail::describe(recording(), recorder_.newest_in(taken_from_))));
+  void end_takeover(const at::Tensor& result) {
+    if (takeover_->taken_by(result)) takeover_->leave(storages_.hand_over(taken_from_, detail::describe(recording(), recorder_.newest_in(taken_from_))));
     takeover_.reset();
   }
-  /// It threw.
-  void undo_takeover() { takeover_.reset(); }
+  /// It threw, or was never heard of again.
+  void undo_takeover() {
+    if (!takeover_) return;
+    if (takeover_->taken()) spoil(taken_from_);
+    takeover_.reset();
+  }
+  [[nodiscard]] bool taking_over() const { return takeover_.has_value(); }
 
   [[nodiscard]] bool same_call(NodeId node, const Call& call) {
     const Recording& known = *stream_->recording;

@@ -324,15 +324,20 @@ class LibTorchProgram {
     return same_shapes(instruction, outcome);
   }
 
-  // Inside a limit, whoever moves storages out has to know where their bytes are: nothing is taken over there.
+  // What the result is written over is of no use afterwards, whether or not it was.
   void run_op(const Instruction& instruction, std::vector<c10::IValue>& stack) {
     const Call& call = *instruction.call;
-    if (instruction.over == no_index || memory_gate() != nullptr) return call.op->redispatchBoxed(call.keys, &stack);
-    c10::DataPtr& operand = slots_[instruction.over].storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
-    if (!CountingAllocator::owns(operand)) return call.op->redispatchBoxed(call.keys, &stack);
-    BlockTakeover takeover(operand);
-    call.op->redispatchBoxed(call.keys, &stack);
-    if (takeover.taken()) takeover.leave(std::exchange(operand, c10::DataPtr{}));
+    if (instruction.over == no_index) return call.op->redispatchBoxed(call.keys, &stack);
+    const c10::Storage operand = slots_[instruction.over].storage();
+    c10::DataPtr& pointer = operand.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+    if (CountingAllocator::owns(pointer)) {
+      BlockTakeover takeover(operand);
+      call.op->redispatchBoxed(call.keys, &stack);
+      if (takeover.taken_by(stack.back().toTensor())) return takeover.leave(std::exchange(pointer, c10::DataPtr{}));
+    } else {
+      call.op->redispatchBoxed(call.keys, &stack);
+    }
+    pointer.clear();
   }
 
   void make_alias(const Instruction& instruction) {

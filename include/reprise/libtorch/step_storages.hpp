@@ -104,7 +104,8 @@ class StepStorages final : public BlockKeeper {
     CountingAllocator::set_keeper(bytes, nullptr);
   }
 
-  /// As drop(), of bytes that live on: an op has written its result over them. They are given back, for whoever is to let go of them.
+  /// As drop(), of bytes that live on: an op has written its result over them. Gives the pointer that nobody may free them through. The
+  /// storage must be alive.
   [[nodiscard]] c10::DataPtr hand_over(StorageIndex s, const std::string& name) {
     const auto storage = table().lock(s);
     c10::DataPtr bytes = bury(s, Where::dropped);

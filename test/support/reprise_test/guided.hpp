@@ -133,13 +133,14 @@ Outcome run_inside(const std::function<Program()>& make, const Reference& expect
   return outcome;
 }
 
-/// At several budgets: planned from the second step on, with recomputation, nothing moved out.
-inline void check_planned(const std::function<Program()>& make, std::initializer_list<double> shares = {70, 50, 35, least}, int steps = 5,
+/// At several budgets: planned from the second step on, with recomputation, nothing moved out. `Policy`: of the steps before.
+template <EvictionPolicy Policy = CostSizeStaleness>
+void check_planned(const std::function<Program()>& make, std::initializer_list<double> shares = {70, 50, 35, least}, int steps = 5,
                    int online = 1) {
   const Reference expected = reference(make, steps, true);
   for (double share : shares) {
     INFO(share << " %");
-    const Outcome outcome = run_inside(make, expected, share);
+    const Outcome outcome = run_inside<Policy>(make, expected, share);
     CHECK(outcome.counters.planned_steps >= steps - online);
     std::int64_t again = 0;
     for (std::size_t i = static_cast<std::size_t>(online); i < outcome.steps.size(); ++i) {
