@@ -4,7 +4,7 @@
 //   guided [--quick] [--only NAME] [--pairs N] [--threads N] [--json FILE]
 //
 // For each model and budget two copies take turns, step by step, on the same batch; the median of the ratios of their times is the
-// result. Budgets are F + q (E - F): E is eager's peak, F what no schedule can go below; "above the peak" is a budget that is never
+// result. The eager one has a process of its own, without Reprise's allocator (eager_process.hpp). Budgets are F + q (E - F): E is eager's peak, F what no schedule can go below; "above the peak" is a budget that is never
 // reached. At the end both copies must be equal, bit for bit. The cases `depth` (a ResNet that leaves blocks out by host randomness) and
 // `experts` (rows go to experts by data) run online throughout.
 
@@ -21,6 +21,7 @@
 #include <reprise/error.hpp>
 #include <reprise/units.hpp>
 
+#include "eager_process.hpp"
 #include "side_by_side.hpp"
 
 namespace {
@@ -143,10 +144,12 @@ BudgetRow measure(const Case& test, const reprise::Budget& budget, bool online, 
   TrainerOptions options = test.trainer;
   options.budget = budget;
   options.online = online;
-  const auto eager = trainer_of(test, test.trainer, Mode::eager), ours = trainer_of(test, options, Mode::guided);
-  constexpr std::int64_t warm_up = 2;  // recorded and planned, then followed
-  if (!bench::run_pairs(row, *eager, *ours, pairs, [](std::int64_t i, const examples::StepRecord&) { return i >= warm_up; }))
+  const auto ours = trainer_of(test, options, Mode::guided);
+  bench::EagerProcess eager({"--eager", test.name, "--threads", std::to_string(torch::get_num_threads())});
+  constexpr std::int64_t warm_up = 5;  // recorded and planned, planned with warm times, followed twice, then every block has its place
+  if (!bench::run_pairs(row, eager, *ours, pairs, [](std::int64_t i, const examples::StepRecord&) { return i >= warm_up; }))
     row.problem = "not reached: " + *row.problem;
+  row.eager_peak = ours->guided()->last().eager_peak;
   return row;
 }
 
@@ -211,13 +214,23 @@ double eviction_us(int ops) {
   return seconds / ops * 1e6;
 }
 
+int run_eager(const std::string& name) {
+  bench::use_stock_allocator();
+  const Case& test = *std::ranges::find(cases(), name, &Case::name);
+  return bench::serve_eager(*trainer_of(test, test.trainer, Mode::eager));
+}
+
 int run(int argc, char** argv) {
   bench::StepFlags options;
+  std::string eager;
   examples::Flags flags("guided", "Time and memory of a loop inside a MemoryBudget, beside eager.");
   options.add_to(flags, "few steps: is it in the right place?", "resnet50, resnet152, bert, gpt2, depth, experts or ops",
                  "steps of each copy; 0: 9, or 3 where quick");
+  flags.add("--eager", "NAME", "of the benchmark's own use: the other copy", eager);
   if (!flags.parse(argc, argv)) return examples::done;
+  if (!eager.empty()) options.only = eager;
   options.apply(cases(), "ops");
+  if (!eager.empty()) return run_eager(eager);
   const std::int64_t pairs = options.pairs > 0 ? options.pairs : options.quick ? 3 : 9;
 
   nlohmann::ordered_json results{{"steps", nlohmann::ordered_json::array()}};

@@ -36,10 +36,11 @@ struct BudgetRow {
   [[nodiscard]] bool failed() const { return problem && ratio > 0; }
 };
 
-/// False, and row.problem says why, where the budget cannot be reached.
-inline bool run_pairs(BudgetRow& row, examples::Trainer& eager, examples::Trainer& ours, std::int64_t pairs,
-                      const std::function<bool(std::int64_t, const examples::StepRecord&)>& counts) {
-  const auto batch = eager.make_batch(0);
+/// False, and row.problem says why, where the budget cannot be reached. `Eager`: a Trainer, or an EagerProcess.
+template <class Eager>
+bool run_pairs(BudgetRow& row, Eager& eager, examples::Trainer& ours, std::int64_t pairs,
+               const std::function<bool(std::int64_t, const examples::StepRecord&)>& counts) {
+  const auto batch = ours.make_batch(0);
   std::vector<double> eager_s, step_s, ratios;
   try {
     for (std::int64_t i = 0; static_cast<std::int64_t>(ratios.size()) < pairs; ++i) {
@@ -66,7 +67,7 @@ inline bool run_pairs(BudgetRow& row, examples::Trainer& eager, examples::Traine
   row.ratio = examples::quantile(ratios, 0.5);
   row.low = examples::quantile(ratios, 0.25);
   row.high = examples::quantile(ratios, 0.75);
-  if (const auto difference = examples::first_difference(eager, ours)) row.problem = "NOT EQUAL: " + *difference;
+  if (const auto difference = first_difference(eager, ours)) row.problem = "NOT EQUAL: " + *difference;
   return true;
 }
 

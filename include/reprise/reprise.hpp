@@ -78,6 +78,7 @@
 #include <reprise/guide/flat_index.hpp>
 #include <reprise/guide/followed_plan.hpp>
 #include <reprise/guide/shares.hpp>
+#include <reprise/guide/step_addresses.hpp>
 
 #include <reprise/rewrite/backends/ir_backend.hpp>
 #include <reprise/rewrite/backends/null_backend.hpp>

@@ -3,8 +3,10 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <random>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -215,5 +217,215 @@ TEST_CASE("a block may outlive the limit, and be freed by another thread") {
   std::thread([&] { kept.reset(); }).join();
   CHECK(live - cpu_memory().live() == 4_MiB);
   CHECK(waiting() == others);
+}
+
+// ── steps that ask for the same blocks ────────────────────────────────────────────────────────────────────────────────────
+
+TEST_CASE("a region: addresses without pages, pages that wait, blocks that nobody lies over") {
+  constexpr std::size_t page = 4096;
+  PageRegion region;
+  REQUIRE(region.reserve(100 * page));
+  const auto write = [&](std::size_t offset, std::size_t pages, int value) { std::memset(region.begin() + offset * page, value, pages * page); };
+  CHECK(region.take(0, 40 * page) == 0u);
+  CHECK(region.take(40 * page, 25 * page) == 0u);
+  CHECK_FALSE(region.take(30 * page, 5 * page));
+  CHECK_FALSE(region.take(60 * page, 10 * page));
+  CHECK_FALSE(region.take(95 * page, 6 * page));  // beyond its end
+  write(0, 40, 1);
+  write(40, 25, 2);
+  region.give(region.begin(), 40 * page);
+  CHECK(region.waiting() == 40 * page);
+  CHECK(region.take(0, 30 * page) == 30 * page);
+  CHECK(region.waiting() == 10 * page);
+  CHECK(region.begin()[0] == std::byte{1});  // as it was left
+  CHECK(region.drop(4 * page) == 4 * page);
+  CHECK(region.begin()[36 * page] == std::byte{0});  // gone, and fresh when it is read
+  CHECK(region.take(30 * page, 10 * page) == 6 * page);
+  region.give(region.begin() + 30 * page, 10 * page);
+  region.give(region.begin() + 40 * page, 25 * page);
+  CHECK(region.take_waiting(36 * page) == nullptr);
+  CHECK(region.take_waiting(35 * page) == region.begin() + 30 * page);  // both in one
+  CHECK(region.begin()[64 * page] == std::byte{2});
+  CHECK(region.drop(1000 * page) == 0);
+  std::byte* const kept = region.begin() + 30 * page;
+  region.release();
+  CHECK_FALSE(region.is_open());
+  CHECK(kept[34 * page] == std::byte{2});  // whoever has it keeps it
+  ::munmap(kept, 35 * page);
+  ::munmap(kept - 30 * page, 30 * page);
+}
+
+namespace {
+
+/// A step by hand: 8 MiB, 5 MiB, then 6 MiB over the place of the first, and one of 4 MiB that outlives it.
+struct StepByHand {
+  std::vector<const void*> addresses{};
+  Tensor outlives{};
+
+  void run() {
+    addresses.clear();
+    page_blocks().begin_step();
+    Tensor a = note(block(8_MiB)), b = note(block(5_MiB));
+    a.reset();
+    const Tensor c = note(block(6_MiB));
+    b.reset();
+    outlives = note(block(4_MiB));
+    page_blocks().end_step();
+  }
+  Tensor note(Tensor tensor) {
+    addresses.push_back(tensor.data_ptr());
+    return tensor;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("steps that ask for the same blocks have each at the same address, in as much memory as is alive at most") {
+  const Bytes before = cpu_memory().live(), others = waiting();
+  MemoryLimit limit{before + 64_MiB};
+  StepByHand step;
+  for (int i = 0; i < 2; ++i) {
+    CHECK_FALSE(page_blocks().has_region());
+    step.outlives.reset();
+    step.run();
+  }
+  step.outlives.reset();
+  step.run();
+  CHECK(page_blocks().has_region());
+  const std::vector<const void*> places = step.addresses;
+  CHECK(static_cast<const std::byte*>(*std::ranges::max_element(places)) - static_cast<const std::byte*>(*std::ranges::min_element(places)) < 13 << 20);
+  cpu_memory().reset_peak();
+  for (int i = 0; i < 3; ++i) {
+    step.outlives.reset();
+    step.run();
+    CHECK(step.addresses == places);
+  }
+  CHECK(cpu_memory().reserved_peak() - others <= before + 13_MiB + 64_KiB);
+}
+
+TEST_CASE("a block that is alive in another's place is left alone, and so is one whose region is gone") {
+  const Bytes others = waiting();
+  Tensor kept, also_kept;
+  {
+    MemoryLimit limit{cpu_memory().live() + 64_MiB};
+    StepByHand step;
+    for (int i = 0; i < 4; ++i) {
+      step.outlives.reset();
+      step.run();
+    }
+    kept = step.outlives.fill_(3);
+    const void* const place = step.addresses.back();
+    step.run();
+    CHECK(step.addresses.back() != place);
+    also_kept = step.outlives.fill_(4);
+    CHECK(count(kept, 3) == 1 << 20);
+    for (int i = 0; i < 4; ++i) {  // the layout is made anew once it is known that this one stays
+      step.outlives.reset();
+      step.run();
+    }
+    CHECK(count(kept, 3) == 1 << 20);
+  }
+  CHECK_FALSE(page_blocks().has_region());
+  CHECK(waiting() == others);
+  CHECK(count(kept, 3) == 1 << 20);
+  CHECK(count(also_kept, 4) == 1 << 20);
+  const Bytes live = cpu_memory().live();
+  kept.reset();
+  also_kept.reset();
+  CHECK(live - cpu_memory().live() == 8_MiB);
+  CHECK(waiting() == others);
+}
+
+TEST_CASE("what waits in a region makes room for blocks beside it, and inside the limit") {
+  const Bytes before = cpu_memory().live(), others = waiting();
+  const Bytes most = before + 16_MiB;
+  MemoryLimit limit{most};
+  StepByHand step;
+  for (int i = 0; i < 4; ++i) {
+    step.outlives.reset();
+    step.run();
+  }
+  REQUIRE(page_blocks().has_region());
+  step.outlives.reset();
+  REQUIRE(waiting() - others >= 12_MiB);
+  cpu_memory().reset_peak();
+  page_blocks().begin_step();
+  const Tensor other = block(11_MiB);  // unknown
+  CHECK(cpu_memory().reserved() - others <= most);
+  const Tensor five = block(5_MiB - 64_KiB);
+  CHECK(cpu_memory().reserved_peak() - others <= most);
+  page_blocks().end_step();
+  CHECK_FALSE(page_blocks().has_region());  // a step of other blocks
+  CHECK(count(other, 1) == 11 << 18);
+}
+
+TEST_CASE("a training loop in a region: the same numbers, the same addresses, the same peak, and room for validation between steps") {
+  const auto loss_of = [](torch::nn::Sequential& net, const Tensor& x) { return net->forward(x).pow(2).mean(); };
+  const auto make = [] {
+    torch::manual_seed(3);
+    torch::nn::Sequential net;
+    for (int i = 0; i < 6; ++i) {
+      net->push_back(torch::nn::Linear(256, 256));
+      net->push_back(torch::nn::Tanh());
+    }
+    return net;
+  };
+  torch::nn::Sequential eager = make(), guided = make();
+  const Tensor x = torch::randn({2048, 256});
+  torch::optim::SGD eager_sgd(eager->parameters(), 0.1), guided_sgd(guided->parameters(), 0.1);
+  MemoryBudget budget{Budget::savable(50), {.plan_in_background = false}};
+  bool placed = false;
+  for (int i = 0; i < 8; ++i) {
+    eager_sgd.zero_grad();
+    loss_of(eager, x).backward();
+    eager_sgd.step();
+    guided_sgd.zero_grad();
+    {
+      auto step = budget.step();
+      placed = page_blocks().has_region();
+      loss_of(guided, x).backward();
+    }
+    if (i >= 2) {
+      CHECK(budget.last().planned);
+      CHECK(budget.last().peak == budget.last().predicted_peak);
+      CHECK(budget.last().recomputed > 0);
+    }
+    guided_sgd.step();
+    const auto a = eager->parameters(), b = guided->parameters();
+    for (std::size_t k = 0; k < a.size(); ++k) CHECK(torch::equal(a[k], b[k]));
+  }
+  CHECK(placed);
+  const torch::NoGradGuard no_grad;
+  const Tensor expected = loss_of(eager, x);
+  const Bytes between = waiting();
+  REQUIRE(between >= 8_MiB);
+  Tensor validation = loss_of(guided, x);
+  CHECK(torch::equal(validation, expected));
+  CHECK(waiting() == between);
+  validation = block(4_MiB);
+  CHECK(between - waiting() >= 4_MiB);
+  validation.reset();
+  CHECK(waiting() == between);
+}
+
+TEST_CASE("a step that throws teaches nothing, and the next ones go on") {
+  torch::nn::Linear net(512, 512);
+  const Tensor x = torch::ones({1024, 512});
+  MemoryBudget budget{cpu_memory().live() + 64_MiB};
+  for (int i = 0; i < 12; ++i) {
+    net->zero_grad();
+    try {
+      auto step = budget.step();
+      const Tensor loss = net->forward(x).pow(2).sum();
+      if (i % 4 == 3) throw std::runtime_error("a bad batch");
+      loss.backward();
+    } catch (const std::runtime_error&) {
+    }
+    CHECK(PageBlocks::limit_here() == 0_B);
+  }
+  CHECK(net->weight.grad().defined() == false);  // of the last one, which threw
+  auto step = budget.step();
+  net->forward(x).pow(2).sum().backward();
+  CHECK(net->weight.grad().defined());
 }
 #endif

@@ -46,6 +46,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     recorder_.heed_other_threads();
     memory_gate() = this;
     PageBlocks::limit_here() = limit;
+    page_blocks().begin_step();
   }
   ~Guide() override { stop(); }
   Guide(const Guide&) = delete;
@@ -86,6 +87,8 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     leave_thread();
     Recording recording = recorder_.finish();
     storages_.let_go();
+    page_blocks().end_step();
+    finished_ = true;
     return recording;
   }
 
@@ -260,6 +263,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     }
     recorder_.stop();
     storages_.let_go();
+    if (!finished_) page_blocks().abandon_step();
   }
 
   static void leave_thread() {
@@ -359,7 +363,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   std::vector<StorageIndex> running_;  // what the running op needs
   std::uint64_t clock_ = 0;
   bool ask_ = true;  // for a plan, at the next op
-  bool entered_ = false, online_ = false, went_over_ = false;
+  bool entered_ = false, online_ = false, went_over_ = false, finished_ = false;
 };
 
 }  // namespace reprise

@@ -9,6 +9,9 @@
 //   20 come              95      0          no run of 20 waits: the 15 are moved under the new addresses, and 5 fresh ones come behind them
 //   the 25 die           70     25          they wait; next to others, they are one run with them; never more than was alive at most
 //
+// Steps that ask for the same blocks again and again have each of them at the same address every time, in one region: nothing is moved,
+// and nothing is asked of the system any more (guide/step_addresses.hpp).
+//
 // glibc keeps what is freed and does not find room in its holes for aligned blocks: a process in which storages come and go would grow to
 // several times what they hold (ResNet-152 inside 614 MiB: to 1.9 GiB).
 
@@ -20,6 +23,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -28,7 +32,9 @@
 #include <unistd.h>
 #endif
 
+#include <reprise/guide/step_addresses.hpp>
 #include <reprise/libtorch/memory_counter.hpp>
+#include <reprise/libtorch/page_region.hpp>
 #include <reprise/units.hpp>
 
 namespace reprise {
@@ -50,31 +56,67 @@ class PageBlocks {
     const std::lock_guard lock(guard_);
     limit_ = limit_here();
     most_live_ = std::max(most_live_, cpu_memory().live() + Bytes{static_cast<std::int64_t>(bytes)});
-    std::byte* pages = take_waiting(whole);
-    if (pages == nullptr) pages = by_size_.empty() ? map(whole) : gather(whole, limit_);
+    std::byte* pages = take_place(whole);
+    if (pages == nullptr) pages = take_waiting(whole);
+    if (pages == nullptr) pages = by_size_.empty() ? take_fresh(whole) : gather(whole, limit_);
     if (pages == nullptr) {  // no more address space: what waits may be in the way
       trim_to(Bytes{-1});
       pages = map(whole);
     }
-    if (pages != nullptr) mapped = whole;
+    if (pages == nullptr) return nullptr;
+    addresses_.born(pages, whole);
+    mapped = whole;
     return pages;
   }
 
   /// The block is dead. On any thread.
   void give(std::byte* pages, std::size_t mapped) {
     const std::lock_guard lock(guard_);
+    addresses_.died(pages);
     const Bytes bytes{static_cast<std::int64_t>(mapped)};
     const Bytes rounding{most_live_.count / 64};  // headers, and what whole pages are more than was asked for
     const Bytes most = std::min(limit_, most_live_ + rounding);
     trim_to(most - bytes);  // what died last is what comes next, more often than what has waited long
-    if (cpu_memory().reserved() + bytes > most) return unmap(pages, mapped);
+    const bool waits = cpu_memory().reserved() + bytes <= most;
+    if (region_.contains(pages)) {
+      region_.give(pages, mapped);
+      waits_in_region(static_cast<std::int64_t>(mapped));
+      if (!waits) drop_from_region(mapped);
+      return;
+    }
+    if (!waits) return unmap(pages, mapped);
     add({pages, mapped, ++clock_});
     cpu_memory().add_spare(bytes.count);
+  }
+
+  /// A step begins on this thread: what it is going to ask for may be known. Between its beginning and its end blocks are taken note of.
+  void begin_step() {
+    const std::lock_guard lock(guard_);
+    addresses_.begin();
+    if (region_.is_open() || addresses_.height() == 0) return;
+    trim_to(Bytes{-1});  // the region gets pages of its own, which are never moved
+    if (region_.reserve(round_up(addresses_.height()))) begin_area(region_.begin(), region_.bytes());
+    else addresses_.forget();
+  }
+  void end_step() {
+    const std::lock_guard lock(guard_);
+    if (addresses_.end()) close_region();
+  }
+  /// It was broken off.
+  void abandon_step() {
+    const std::lock_guard lock(guard_);
+    addresses_.abandon();
+  }
+  /// Whether blocks of steps have addresses of their own just now.
+  [[nodiscard]] bool has_region() {
+    const std::lock_guard lock(guard_);
+    return region_.is_open();
   }
 
   /// Everything that waits goes back.
   void clear() {
     const std::lock_guard lock(guard_);
+    forget_addresses();
     trim_to(Bytes{-1});
   }
 
@@ -82,6 +124,7 @@ class PageBlocks {
   void stop() {
     const std::lock_guard lock(guard_);
     limit_ = most_live_ = {};
+    forget_addresses();
     trim_to(Bytes{-1});
   }
 
@@ -106,10 +149,62 @@ class PageBlocks {
     const std::lock_guard lock(guard_);
     if (waiting_.load(std::memory_order_relaxed) < whole) return nullptr;
     std::byte* pages = take_waiting(whole);
-    if (pages == nullptr) pages = gather(whole, Bytes{std::numeric_limits<std::int64_t>::max()});
+    if (pages == nullptr) pages = take_from_region(whole);
+    if (pages == nullptr && !by_size_.empty()) pages = gather(whole, Bytes{std::numeric_limits<std::int64_t>::max()});
     if (pages != nullptr) mapped = whole;
     return pages;
   }
+
+  // ── the region in which blocks of steps have their places ─────────────────────────────────────────────────────────────
+
+  // Where the block is to lie, if nothing lies there.
+  std::byte* take_place(std::size_t whole) {
+    const std::optional<std::size_t> offset = addresses_.next(whole);
+    if (!offset || !region_.is_open()) return nullptr;
+    const std::optional<std::size_t> waited = region_.take(*offset, whole);
+    if (!waited) {
+      addresses_.missed(whole);
+      return nullptr;
+    }
+    waits_in_region(-static_cast<std::int64_t>(*waited));
+    trim_to(limit_ - Bytes{static_cast<std::int64_t>(whole)});
+    return region_.begin() + *offset;
+  }
+
+  // Between steps, for as long as nothing has its place there: as it lies, or as fresh pages for as many of those that wait.
+  std::byte* take_from_region(std::size_t whole) {
+    if (std::byte* const pages = region_.take_waiting(whole)) {
+      waits_in_region(-static_cast<std::int64_t>(whole));
+      return pages;
+    }
+    if (region_.waiting() < whole) return nullptr;
+    drop_from_region(whole);
+    return map(whole);
+  }
+
+  // What waits in the region must not stand in the way of what comes beside it.
+  std::byte* take_fresh(std::size_t whole) {
+    trim_to(limit_ - Bytes{static_cast<std::int64_t>(whole)});
+    return map(whole);
+  }
+
+  void waits_in_region(std::int64_t bytes) {
+    cpu_memory().add_spare(bytes);
+    waiting_.fetch_add(static_cast<std::size_t>(bytes), std::memory_order_relaxed);
+  }
+  void drop_from_region(std::size_t bytes) { waits_in_region(-static_cast<std::int64_t>(region_.drop(bytes))); }
+
+  void close_region() {
+    if (!region_.is_open()) return;
+    waits_in_region(-static_cast<std::int64_t>(region_.waiting()));
+    region_.release();
+  }
+  void forget_addresses() {
+    addresses_.forget();
+    close_region();
+  }
+
+  // ── pages that wait elsewhere ─────────────────────────────────────────────────────────────────────────────────────────
 
   enum class Use { now, later };
 
@@ -204,7 +299,7 @@ class PageBlocks {
     return run;
   }
 
-  // What has waited longest goes first, and no more than must.
+  // What has waited longest goes first, and no more than must; what has a place last.
   void trim_to(Bytes held) {
     while (!by_address_.empty() && cpu_memory().reserved() > held) {
       const auto oldest = std::ranges::min_element(by_address_, {}, [](const auto& entry) { return entry.second.freed; });
@@ -216,6 +311,8 @@ class PageBlocks {
       if (run.bytes > 0) add(run);
       cpu_memory().add_spare(-static_cast<std::int64_t>(gone));
     }
+    if (region_.waiting() > 0 && cpu_memory().reserved() > held)
+      drop_from_region(round_up(static_cast<std::size_t>((cpu_memory().reserved() - held).count)));
   }
 
 #ifdef __linux__
@@ -259,7 +356,9 @@ class PageBlocks {
   Bytes limit_{}, most_live_{};  // of the step that ran last; what was alive at most: what waits never makes the process larger
   std::uint64_t clock_ = 0;      // blocks that died
   ByAddress by_address_;         // what waits
-  std::atomic<std::size_t> waiting_{0};  // bytes of it; written with the lock held
+  std::atomic<std::size_t> waiting_{0};  // bytes of it, and of what waits in the region; written with the lock held
+  StepAddresses addresses_;
+  PageRegion region_;            // for as long as a layout is known
   std::set<std::pair<std::size_t, std::byte*>> by_size_;
   std::set<std::byte*> seams_;   // where areas begin, of what waits and of what is in use; some may lie where there is nothing any more
 };
