@@ -50,11 +50,6 @@ inline bool lies_alike(const Recording& recording, ValueId sum, ValueId summand)
   return a == b && made.bytes == root.bytes && made.bytes > Bytes{0};
 }
 
-/// Whether it may go on working on what it reads after it has returned.
-inline bool may_linger(const Call& call) {
-  return call.opaque || (call.kind == CallKind::op && !call.facts->builtin && !call.facts->repeatable);
-}
-
 /// By storage (the value that brought it): the last call that reads it; `never` where it outlives the step, or nobody knows.
 inline std::vector<std::size_t> last_reads(const Recording& recording, std::size_t never) {
   std::vector<std::size_t> last(recording.values.size(), 0);

@@ -113,7 +113,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
       const StorageIndex s = recorder_.storage_of(read.value);
       if (s == no_storage) continue;
       if (!call.facts->views_only) bring_back(s);
-      if (!call.facts->builtin && !call.facts->repeatable) marks_[s].pinned = true;  // it may go on working on it behind our back
+      if (may_linger(call)) marks_[s].pinned = true;
     }
     for (StorageIndex s : writes) end_version(s);
     note_operands(call);

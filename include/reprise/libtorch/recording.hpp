@@ -130,6 +130,11 @@ struct Call {
   return std::ranges::find(call.facts->statistics, std::size_t{read.arg}) != call.facts->statistics.end();
 }
 
+/// Whether it may go on working on what it reads and makes after it has returned, or have put it where nobody can look.
+[[nodiscard]] inline bool may_linger(const Call& call) {
+  return call.opaque || (call.kind == CallKind::op && !call.facts->builtin && !call.facts->repeatable);
+}
+
 struct Recording {
   std::vector<RecordedValue> values;
   std::vector<Call> calls;

@@ -158,7 +158,7 @@ class Remaker : public StorageOwner {
       if (s != no_storage) {
         exposed = exposed || marks_[s].exposed;
         if (!call.facts->views_only) marks_[s].unread = false;
-        if (call.opaque) marks_[s].pinned = true;  // it may lie inside of a tensor that cannot be looked into
+        if (may_linger(call)) marks_[s].pinned = true;
       }
       if (is_moved_statistic(call, read)) continue;
       auto& list = readers_[recorder_.maker_of(read.value).index];
@@ -394,7 +394,7 @@ class Remaker : public StorageOwner {
   void note_result(const Call& call, const ResultSlot& result, bool exposed) {
     const StorageIndex s = recorder_.storage_of(result.value);
     if (s == no_storage) return;
-    if (call.opaque) marks_[s].pinned = true;
+    if (may_linger(call)) marks_[s].pinned = true;
     if (recording().values[result.value.index].alias_of.valid()) return;
     const ValueId before = recording().values[result.value.index].overwrites;
     const bool repeatable = call.repeatable && !exposed && !(result.from == ResultSlot::From::argument && marks_[s].exposed);
@@ -405,7 +405,6 @@ class Remaker : public StorageOwner {
     marks_[s].unread = true;
     marks_[s].factory = call.reads.empty();
     if (!pure_[result.value.index]) marks_[s].told = true;
-    if (!call.facts->builtin && !call.facts->repeatable) marks_[s].pinned = true;
   }
 
   // The calls that would have to run for the value, each once. Of one that takes very many it is known soon enough that it is dear.

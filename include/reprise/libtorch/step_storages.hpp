@@ -99,8 +99,7 @@ class StepStorages final : public BlockKeeper {
     if (spots_[s].where == Where::held) return release_held(s);
     const auto storage = table().lock(s);
     if (!storage) return settle_late_deaths();  // has just died on another thread
-    c10::DataPtr bytes = bury(s, Where::dropped);
-    guard_storage(*storage, name + " was dropped to stay inside Reprise's budget" + what_to_do);
+    const c10::DataPtr bytes = hand_over(s, name);
     CountingAllocator::set_keeper(bytes, nullptr);
   }
 
