@@ -8,7 +8,8 @@
 //
 // A block is known by its size and by how many of that size have come before it: one more or one less does not put the others off.
 // What still lives when the next step asks for its first block (a tensor that the user keeps, a gradient that is dropped late) has no
-// address here. A layout that most blocks of a step could not keep to is forgotten.
+// address here. A step of which more than an eighth finds no place is let pass (the last batch of an epoch); two in a row, and the layout
+// is given up. Layouts cost time to make: where several in a row are soon given up, no more are made.
 
 #include <cstddef>
 #include <cstdint>
@@ -47,9 +48,9 @@ class StepAddresses {
   void missed(std::size_t bytes) { missed_ += bytes; }
   /// It lies here now: where it was to lie, or elsewhere.
   void born(Address address, std::size_t bytes) {
-    if (!on_) return;
+    if (!on_ || now_.size() > most_blocks) return;
     alive_[address] = now_.size();
-    now_.push_back({static_cast<std::int64_t>(bytes), ++time_, alive});
+    now_.push_back({static_cast<std::int64_t>(bytes), ++time_, not_yet});
     bytes_ += bytes;
   }
   /// Also between steps, and of blocks that were never heard of.
@@ -66,9 +67,13 @@ class StepAddresses {
   /// The step is over. True where the layout is another one from here on, or there is none any more.
   [[nodiscard]] bool end() {
     if (!std::exchange(on_, false)) return false;
-    bool changed = false;
-    if (same_sizes(now_, before_) && !same_sizes(now_, laid_out_)) changed = lay_out();
-    else if (height_ > 0 && missed_ > bytes_ / 8) changed = give_up();
+    const bool other_again = same_sizes(now_, before_) && !same_sizes(now_, laid_out_);
+    const bool kept_to = height_ > 0 && !other_again && missed_ <= bytes_ / 8;
+    steps_kept_ += kept_to ? 1 : 0;
+    steps_missed_ = kept_to ? 0 : steps_missed_ + 1;
+    const bool in_use = height_ > 0;
+    if (in_use && (other_again || steps_missed_ >= 2)) give_up();
+    const bool changed = (other_again && lay_out()) || (in_use && height_ == 0);
     before_ = std::move(now_);
     outlived_ = std::move(alive_);
     now_.clear();
@@ -82,6 +87,11 @@ class StepAddresses {
     before_.clear();
     outlived_.clear();
   }
+  /// The layout cannot be used. One that many steps have kept to was worth its while.
+  void give_up() {
+    given_up_ = steps_kept_ >= worth_making ? 0 : given_up_ + 1;
+    forget_layout();
+  }
   /// Everything.
   void forget() {
     abandon();
@@ -93,13 +103,13 @@ class StepAddresses {
   [[nodiscard]] std::size_t height() const { return height_; }
 
  private:
-  static constexpr std::int64_t alive = -1;
-  static constexpr std::size_t most_blocks = 20'000;
-  static constexpr int patience = 4;
+  static constexpr std::int64_t not_yet = -1;
+  static constexpr std::size_t most_blocks = 5'000;
+  static constexpr int patience = 4, worth_making = 8;
   static constexpr std::size_t rounds = 200;  // of improvement: a tenth of a second for a thousand blocks
 
   struct Block {
-    std::int64_t bytes = 0, born = 0, died = alive;
+    std::int64_t bytes = 0, born = 0, died = not_yet;
     bool gone_in_time = false;  ///< of one that outlived its step: before the next step asked for a block
   };
 
@@ -112,10 +122,10 @@ class StepAddresses {
 
   bool lay_out() {
     if (now_.size() > most_blocks || given_up_ >= patience) return false;
-    const auto has_place = [&](std::size_t i) { return now_[i].died != alive || (before_[i].died == alive && before_[i].gone_in_time); };
+    const auto has_place = [&](std::size_t i) { return now_[i].died != not_yet || (before_[i].died == not_yet && before_[i].gone_in_time); };
     std::vector<Buffer> buffers;
     for (std::size_t i = 0; i < now_.size(); ++i)
-      if (has_place(i)) buffers.push_back({now_[i].born, now_[i].died != alive ? now_[i].died : time_ + 1, Bytes{now_[i].bytes}});
+      if (has_place(i)) buffers.push_back({now_[i].born, now_[i].died != not_yet ? now_[i].died : time_ + 1, Bytes{now_[i].bytes}});
     const ArenaPlan plan = assign_offsets(buffers, {.rounds = rounds});
     forget_layout();
     std::size_t placed = 0;
@@ -128,15 +138,11 @@ class StepAddresses {
     laid_out_ = now_;
     return true;
   }
-  bool give_up() {
-    ++given_up_;
-    forget_layout();
-    return true;
-  }
   void forget_layout() {
     offsets_.clear();
     laid_out_.clear();
     height_ = 0;
+    steps_kept_ = steps_missed_ = 0;
   }
 
   bool on_ = false;
@@ -147,7 +153,8 @@ class StepAddresses {
   std::unordered_map<std::size_t, std::size_t> asked_;                            // by size: how many so far
   std::unordered_map<std::size_t, std::vector<std::optional<std::size_t>>> offsets_;  // by size, in order
   std::size_t height_ = 0;
-  int given_up_ = 0;  // layouts that no step kept to
+  int steps_kept_ = 0, steps_missed_ = 0;  // since the layout was made; the latter in a row
+  int given_up_ = 0;                       // layouts in a row that were soon given up
 };
 
 }  // namespace reprise

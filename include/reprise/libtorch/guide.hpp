@@ -41,12 +41,12 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
         policy_(std::move(policy)),
         choose_(std::move(choose)),
         advice_(std::move(advice)) {
+    page_blocks().begin_step();
     recorder_.give_each_number_a_value();
     recorder_.heed_foreign_memory();
     recorder_.heed_other_threads();
     memory_gate() = this;
     PageBlocks::limit_here() = limit;
-    page_blocks().begin_step();
   }
   ~Guide() override { stop(); }
   Guide(const Guide&) = delete;

@@ -9,8 +9,8 @@
 //   20 come              95      0          no run of 20 waits: the 15 are moved under the new addresses, and 5 fresh ones come behind them
 //   the 25 die           70     25          they wait; next to others, they are one run with them; never more than was alive at most
 //
-// Steps that ask for the same blocks again and again have each of them at the same address every time, in one region: nothing is moved,
-// and nothing is asked of the system any more (guide/step_addresses.hpp).
+// Steps that ask for the same blocks again and again have each of them at the same address every time, in one region
+// (guide/step_addresses.hpp): nothing is moved any more, and as long as the region fits into the limit nothing is asked of the system.
 //
 // glibc keeps what is freed and does not find room in its holes for aligned blocks: a process in which storages come and go would grow to
 // several times what they hold (ResNet-152 inside 614 MiB: to 1.9 GiB).
@@ -56,10 +56,15 @@ class PageBlocks {
     const std::lock_guard lock(guard_);
     limit_ = limit_here();
     most_live_ = std::max(most_live_, cpu_memory().live() + Bytes{static_cast<std::int64_t>(bytes)});
+    const Bytes beside = most_held() - Bytes{static_cast<std::int64_t>(whole)};
     std::byte* pages = take_place(whole);
     if (pages == nullptr) pages = take_waiting(whole);
-    if (pages == nullptr) pages = by_size_.empty() ? take_fresh(whole) : gather(whole, limit_);
+    const bool in_pieces = pages == nullptr && !by_size_.empty();
+    if (!in_pieces) trim_to(beside);
+    if (pages == nullptr) pages = in_pieces ? gather(whole, beside) : map(whole);
     if (pages == nullptr) {  // no more address space: what waits may be in the way
+      close_region();
+      addresses_.give_up();
       trim_to(Bytes{-1});
       pages = map(whole);
     }
@@ -74,10 +79,8 @@ class PageBlocks {
     const std::lock_guard lock(guard_);
     addresses_.died(pages);
     const Bytes bytes{static_cast<std::int64_t>(mapped)};
-    const Bytes rounding{most_live_.count / 64};  // headers, and what whole pages are more than was asked for
-    const Bytes most = std::min(limit_, most_live_ + rounding);
-    trim_to(most - bytes);  // what died last is what comes next, more often than what has waited long
-    const bool waits = cpu_memory().reserved() + bytes <= most;
+    trim_to(most_held() - bytes);  // what died last is what comes next, more often than what has waited long
+    const bool waits = cpu_memory().reserved() + bytes <= most_held();
     if (region_.contains(pages)) {
       region_.give(pages, mapped);
       waits_in_region(static_cast<std::int64_t>(mapped));
@@ -96,7 +99,7 @@ class PageBlocks {
     if (region_.is_open() || addresses_.height() == 0) return;
     trim_to(Bytes{-1});  // the region gets pages of its own, which are never moved
     if (region_.reserve(round_up(addresses_.height()))) begin_area(region_.begin(), region_.bytes());
-    else addresses_.forget();
+    else addresses_.give_up();
   }
   void end_step() {
     const std::lock_guard lock(guard_);
@@ -135,6 +138,12 @@ class PageBlocks {
   }
 
  private:
+  /// At most, with what waits: the limit, and no more than was alive at most.
+  [[nodiscard]] Bytes most_held() const {
+    const Bytes rounding{most_live_.count / 64};  // headers, and what whole pages are more than was asked for
+    return std::min(limit_, most_live_ + rounding);
+  }
+
   // What waits must not stand in the way of a small block either.
   void make_room(Bytes bytes) {
     if (cpu_memory().reserved() + bytes <= limit_here()) return;
@@ -150,7 +159,7 @@ class PageBlocks {
     if (waiting_.load(std::memory_order_relaxed) < whole) return nullptr;
     std::byte* pages = take_waiting(whole);
     if (pages == nullptr) pages = take_from_region(whole);
-    if (pages == nullptr && !by_size_.empty()) pages = gather(whole, Bytes{std::numeric_limits<std::int64_t>::max()});
+    if (pages == nullptr && !by_size_.empty()) pages = gather(whole, Bytes{std::numeric_limits<std::int64_t>::max()});  // whatever it takes
     if (pages != nullptr) mapped = whole;
     return pages;
   }
@@ -167,7 +176,6 @@ class PageBlocks {
       return nullptr;
     }
     waits_in_region(-static_cast<std::int64_t>(*waited));
-    trim_to(limit_ - Bytes{static_cast<std::int64_t>(whole)});
     return region_.begin() + *offset;
   }
 
@@ -182,12 +190,6 @@ class PageBlocks {
     return map(whole);
   }
 
-  // What waits in the region must not stand in the way of what comes beside it.
-  std::byte* take_fresh(std::size_t whole) {
-    trim_to(limit_ - Bytes{static_cast<std::int64_t>(whole)});
-    return map(whole);
-  }
-
   void waits_in_region(std::int64_t bytes) {
     cpu_memory().add_spare(bytes);
     waiting_.fetch_add(static_cast<std::size_t>(bytes), std::memory_order_relaxed);
@@ -197,7 +199,7 @@ class PageBlocks {
   void close_region() {
     if (!region_.is_open()) return;
     waits_in_region(-static_cast<std::int64_t>(region_.waiting()));
-    region_.release();
+    region_.release([this](std::byte* pages, std::size_t bytes) { end_area(pages, bytes); });
   }
   void forget_addresses() {
     addresses_.forget();
@@ -227,7 +229,7 @@ class PageBlocks {
 
   // No run is large enough, but there may be several: their pages go under fresh addresses, the largest first, without being cleared by the
   // system as fresh pages are. What is still missing is fresh.
-  std::byte* gather(std::size_t whole, Bytes limit) {
+  std::byte* gather(std::size_t whole, Bytes beside) {
     std::byte* const block = map(whole, Use::later);
     if (block == nullptr) return nullptr;
     std::size_t moved = 0;
@@ -242,7 +244,7 @@ class PageBlocks {
       if (run.bytes > piece) add({run.pages + piece, run.bytes - piece, run.freed});
       if (worth_it && !there) return give_up(block, whole, moved, piece);
     }
-    trim_to(limit - Bytes{static_cast<std::int64_t>(whole)});
+    trim_to(beside);
     if (moved == whole || open(block + moved, whole - moved)) return block;
     unmap(block, whole);
     return nullptr;

@@ -8,7 +8,8 @@
 //   take(0, 30)           [######ww#####.........]        30 of 30 had pages
 //   drop(10)              [######..#####.........]        the pages that waited went back to the system, the addresses did not
 //
-// Only the book-keeping and the calls to the system: what counts as held is page_blocks.hpp's business.
+// Only the book-keeping and the calls to the system: what counts as held is page_blocks.hpp's business. Huge pages, where the system has
+// them, and pages that somebody has locked may be there in vacant places too, up to the region's size.
 
 #include <algorithm>
 #include <cstddef>
@@ -46,9 +47,13 @@ class PageRegion {
     return true;
   }
 
-  /// Lets the addresses go that no block lies at. Blocks keep theirs, and are nobody's here any more.
-  void release() {
-    for (const auto& [offset, part] : parts_) unmap(begin_ + offset, part.bytes);
+  /// Lets the addresses go that no block lies at, and tells which. Blocks keep theirs, and are nobody's here any more.
+  template <class Gone>
+  void release(const Gone& gone) {
+    for (const auto& [offset, part] : parts_) {
+      unmap(begin_ + offset, part.bytes);
+      gone(begin_ + offset, part.bytes);
+    }
     parts_.clear();
     begin_ = nullptr;
     bytes_ = waiting_ = 0;
@@ -85,7 +90,8 @@ class PageRegion {
   std::size_t drop(std::size_t bytes) {
     std::size_t gone = 0;
     while (gone < bytes && waiting_ > 0) {
-      const auto last = std::prev(std::find_if(parts_.rbegin(), parts_.rend(), [](const auto& entry) { return entry.second.paged; }).base());
+      auto last = std::prev(parts_.end());
+      while (!last->second.paged) --last;
       const std::size_t some = std::min(last->second.bytes, bytes - gone), offset = end_of(last) - some;
       forget_pages(begin_ + offset, some);
       static_cast<void>(cut(last, offset, some));

@@ -288,6 +288,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     const std::size_t returns = call.facts->returns;
     recording_.calls.push_back(std::move(call));
     if (hooks_ != nullptr) hooks_->after(op, torch::jit::last(stack, returns), node);
+    if (!watches_host()) expose_factories(node);
   }
 
   // Where in the step the call stands: phase, the forward call of a backward one, the user's scope.
@@ -541,6 +542,21 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
                 ? "what node " + std::to_string(value.producer.index) + " (" + recording_.calls[value.producer.index].op_name() + ") made"
                 : "'" + value.name + "'") +
            " in the middle of the step (data_ptr or accessor); what it read or wrote there cannot be seen");
+  }
+
+  // Nobody would tell that the host fills what a factory has made: it is taken to have a pointer to it from the beginning. What is not
+  // filled by the op gets contents that the host will hardly write, or they might be there already from the step before.
+  void expose_factories(NodeId node) {
+    for (const ResultSlot& slot : recording_.calls[node.index].results) {
+      const StorageIndex s = storage_of(slot.value);
+      if (slot.from != ResultSlot::From::returned || s == no_storage || !state_[s].made_without_tensors) continue;
+      const auto storage = table_.lock(s);
+      if (!storage || storage->nbytes() == 0) continue;
+      const bool filled = recording_.calls[node.index].op_name().find("empty") == std::string::npos;
+      if (!filled) std::memset(storage->mutable_data(), 0xa5, storage->nbytes());
+      note_host_access(storage.get());
+      if (state_[s].exposed) remember(state_[s], *storage);
+    }
   }
 
   static void remember(StorageState& state, c10::StorageImpl& storage) {

@@ -7,7 +7,8 @@
 //   table.refill(s, std::move(bytes));           // and now a full one again; views follow their storage
 //
 // Between ops each resident storage can carry a hook that fires when the host asks for a pointer to write through
-// (data_ptr, accessor); LibTorch 2.13 has such a hook, older versions do not, and then nothing is noticed.
+// (data_ptr, accessor). LibTorch 2.13 has such a hook, older versions do not: there the host may fill whatever a factory op makes, and is
+// taken to have done so (recorder.hpp).
 
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +34,11 @@ inline constexpr bool can_watch_host = requires(Impl& storage) {
   storage.has_materializer();
   storage.clear_materializer();
 };
+/// And whether that is made use of. A test says no, to see what an older LibTorch would.
+REPRISE_ONE_PER_PROCESS inline bool& watches_host() {
+  static bool watches = can_watch_host<>;
+  return watches;
+}
 
 class StorageTable {
  public:
@@ -110,7 +116,7 @@ class StorageTable {
   template <class Impl>
   static void set_hook(Entry& entry, Impl* storage, HostAccess on_access) {
     if constexpr (can_watch_host<Impl>) {
-      if (entry.watched || entry.weak.use_count() == 0 || storage->has_materializer()) return;
+      if (!watches_host() || entry.watched || entry.weak.use_count() == 0 || storage->has_materializer()) return;
       storage->set_materializer(on_access);
       entry.watched = true;
     }
