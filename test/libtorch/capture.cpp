@@ -209,7 +209,8 @@ TEST_CASE("optional tensors that are not there") {
                      {data({4, 8})});
 }
 
-TEST_CASE("numbers and constants made in the step") {
+namespace {
+void with_constants() {
   replays_like_eager(
       subject({{4, 4}},
               [](auto& p, const Batch& b) {
@@ -221,8 +222,15 @@ TEST_CASE("numbers and constants made in the step") {
               }),
       {data({4, 4})});
 }
+}  // namespace
+TEST_CASE("numbers and constants made in the step") {
+  with_constants();
+  const AsOlderLibTorch older;
+  with_constants();
+}
 
-TEST_CASE("a tensor that the host fills through an accessor is a constant") {
+namespace {
+void with_accessor() {
   replays_like_eager(subject({{4, 4}},
                              [](auto& p, const Batch& b) {
                                auto mask = torch::zeros({4, 4});
@@ -234,8 +242,15 @@ TEST_CASE("a tensor that the host fills through an accessor is a constant") {
                              }),
                      {data({4, 4})});
 }
+}  // namespace
+TEST_CASE("a tensor that the host fills through an accessor is a constant") {
+  with_accessor();
+  const AsOlderLibTorch older;
+  with_accessor();
+}
 
-TEST_CASE("fresh memory may hold what the host then writes: it is a constant all the same") {
+namespace {
+void with_fresh_memory() {
   replays_like_eager(subject({{4, 4}},
                              [](auto& p, const Batch& b) {
                                auto mask = torch::empty({4, 4});
@@ -248,6 +263,12 @@ TEST_CASE("fresh memory may hold what the host then writes: it is a constant all
                                return other.sum();
                              }),
                      {data({4, 4})}, {.same_peak_when_captured = true});
+}
+}  // namespace
+TEST_CASE("fresh memory may hold what the host then writes: it is a constant all the same") {
+  with_fresh_memory();
+  const AsOlderLibTorch older;
+  with_fresh_memory();
 }
 
 TEST_CASE("ops that change in place how a tensor lies, after a random one") {

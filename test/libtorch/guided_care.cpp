@@ -393,6 +393,8 @@ TEST_CASE("the host fills tensors through accessors and lists in the step", "[gu
     });
   };
   check_planned(make);
+  const AsOlderLibTorch older;
+  check_equal(make, {70, 50, 35, least});
 }
 
 namespace {

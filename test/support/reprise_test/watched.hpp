@@ -16,4 +16,12 @@ template <class Impl>
 
 [[nodiscard]] inline bool is_watched(const torch::Tensor& tensor) { return has_host_hook(*tensor.storage().unsafeGetStorageImpl()); }
 
+/// While it is in scope nobody is told when the host takes a pointer, as with LibTorch before 2.13.
+struct AsOlderLibTorch {
+  AsOlderLibTorch() { reprise::watches_host() = false; }
+  ~AsOlderLibTorch() { reprise::watches_host() = reprise::can_watch_host<>; }
+  AsOlderLibTorch(const AsOlderLibTorch&) = delete;
+  AsOlderLibTorch& operator=(const AsOlderLibTorch&) = delete;
+};
+
 }  // namespace reprise::testing
