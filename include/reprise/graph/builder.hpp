@@ -51,7 +51,7 @@ class GraphBuilder {
     if (v.target() == id) throw bad("values", v.id, v.name, "alias_of or overwrites names itself");
     v.storage = {};
     v.producer = {};
-    value_of_.emplace(v.id, id);
+    value_of_.emplace(v.id, id.index);
     total_ += v.bytes;
     graph_.values_.push_back(std::move(v));
     return id;
@@ -70,7 +70,7 @@ class GraphBuilder {
     check_updates(n, inputs, updates);
     check_outputs(n, outputs);
     for (ValueId v : outputs) graph_.values_[v.index].producer = id;
-    node_of_.emplace(n.id, id);
+    node_of_.emplace(n.id, id.index);
     time_ += n.time.count;
     graph_.nodes_.push_back(std::move(n));
     graph_.inputs_.push_back(inputs);
@@ -93,8 +93,8 @@ class GraphBuilder {
   void set_extra(std::string json) { graph_.extra_ = std::move(json); }
 
   /// The value or node with this number in files; none where there is none.
-  [[nodiscard]] ValueId find_value(std::int64_t id) const { return find(value_of_, id, ValueId{}); }
-  [[nodiscard]] NodeId find_node(std::int64_t id) const { return find(node_of_, id, NodeId{}); }
+  [[nodiscard]] ValueId find_value(std::int64_t id) const { return find<ValueId>(value_of_, id); }
+  [[nodiscard]] NodeId find_node(std::int64_t id) const { return find<NodeId>(node_of_, id); }
   [[nodiscard]] const Value& value(ValueId v) const { return graph_.values_[v.index]; }
 
   [[nodiscard]] StepGraph build() && {
@@ -112,10 +112,12 @@ class GraphBuilder {
   }
 
  private:
-  template <class Map, class IdType>
-  static IdType find(const Map& map, std::int64_t id, IdType none) {
-    const auto it = map.find(id);
-    return it == map.end() ? none : it->second;
+  using Index = std::unordered_map<std::int64_t, std::uint32_t>;  // by the number in files
+
+  template <class IdType>
+  static IdType find(const Index& index, std::int64_t id) {
+    const auto it = index.find(id);
+    return it == index.end() ? IdType{} : IdType{it->second};
   }
 
   static Error bad(std::string_view list, std::int64_t id, const std::string& name, const std::string& what) {
@@ -209,8 +211,7 @@ class GraphBuilder {
   }
 
   StepGraph graph_;
-  std::unordered_map<std::int64_t, ValueId> value_of_;
-  std::unordered_map<std::int64_t, NodeId> node_of_;
+  Index value_of_, node_of_;
   Bytes total_{};
   double time_ = 0;
 };

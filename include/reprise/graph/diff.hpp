@@ -83,7 +83,7 @@ class GraphDiff {
   }
 
   bool same_values(std::span<const ValueId> x, std::span<const ValueId> y) {
-    return std::ranges::equal(x, y, [&](ValueId v, ValueId w) { return same(v, w); });
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), [&](ValueId v, ValueId w) { return same(v, w); });
   }
 
   // Known to belong together, or both from before the step and alike.

@@ -92,12 +92,13 @@ struct FlatLists {
   std::vector<std::uint32_t> starts{0};
   std::vector<T> items;
 
-  void push_back(std::span<const T> list) {
+  template <class List>
+  void push_back(const List& list) {
     items.insert(items.end(), list.begin(), list.end());
     starts.push_back(static_cast<std::uint32_t>(items.size()));
   }
   [[nodiscard]] std::span<const T> operator[](std::size_t i) const {
-    return {items.data() + starts[i], items.data() + starts[i + 1]};
+    return {items.data() + starts[i], starts[i + 1] - starts[i]};
   }
   [[nodiscard]] std::size_t size() const { return starts.size() - 1; }
   bool operator==(const FlatLists&) const = default;
@@ -118,9 +119,9 @@ class StepGraph {
   [[nodiscard]] const Node& node(NodeId n) const { return nodes_[n.index]; }
   [[nodiscard]] const Value& value(ValueId v) const { return values_[v.index]; }
   [[nodiscard]] const Storage& storage(StorageId s) const { return storages_[s.index]; }
-  [[nodiscard]] std::span<const Node> nodes() const { return nodes_; }
-  [[nodiscard]] std::span<const Value> values() const { return values_; }
-  [[nodiscard]] std::span<const Storage> storages() const { return storages_; }
+  [[nodiscard]] std::span<const Node> nodes() const { return {nodes_.data(), nodes_.size()}; }
+  [[nodiscard]] std::span<const Value> values() const { return {values_.data(), values_.size()}; }
+  [[nodiscard]] std::span<const Storage> storages() const { return {storages_.data(), storages_.size()}; }
 
   /// What the node reads, as it was given (a value may stand twice); what the node makes aliases or overwrites of is read
   /// too, whether or not it stands here.

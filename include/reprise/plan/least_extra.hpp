@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <vector>
 
 #include <reprise/plan/simulate.hpp>
@@ -22,14 +21,15 @@ namespace detail {
 
 // The cheapest share of makers whose storages, idle while step p runs, come to `excess` bytes.
 [[nodiscard]] inline double knapsack_at(const StepGraph& graph, const Resolution& r, std::int64_t p, std::int64_t excess) {
-  std::map<std::uint32_t, std::int64_t> idle_bytes;  // by maker
+  std::vector<std::int64_t> idle_bytes(graph.node_count(), 0);  // by maker
   for (std::size_t k = 0; k < r.storages.size(); ++k) {
     const StorageInstance& s = r.storages[k];
     if (s.persistent || s.made_by == no_index || s.first >= p || s.last <= p || s.bytes <= Bytes{0}) continue;
     if (graph.node(NodeId{s.made_by}).recomputable) idle_bytes[s.made_by] += s.bytes.count;
   }
   std::vector<std::pair<double, std::int64_t>> makers;  // time, bytes
-  for (const auto& [n, bytes] : idle_bytes) makers.push_back({graph.node(NodeId{n}).time.count, bytes});
+  for (std::size_t n = 0; n < idle_bytes.size(); ++n)
+    if (idle_bytes[n] > 0) makers.push_back({graph.nodes()[n].time.count, idle_bytes[n]});
   std::sort(makers.begin(), makers.end(),
             [](const auto& a, const auto& b) { return a.first * static_cast<double>(b.second) < b.first * static_cast<double>(a.second); });
   double time = 0;

@@ -46,7 +46,8 @@ class ScheduleFacts {
   [[nodiscard]] std::span<const Output> outputs(std::uint32_t n) const { return outputs_[n]; }
   /// Whether the node takes this value's storage over.
   [[nodiscard]] bool overwrites(std::uint32_t n, std::uint32_t v) const {
-    return std::ranges::any_of(outputs_[n], [&](const Output& o) { return o.overwrites && o.target == v; });
+    const auto made = outputs_[n];
+    return std::any_of(made.begin(), made.end(), [&](const Output& o) { return o.overwrites && o.target == v; });
   }
   [[nodiscard]] bool is_viewed(std::uint32_t v) const { return viewed_[v]; }
   [[nodiscard]] bool is_overwritten(std::uint32_t storage) const { return overwritten_[storage]; }
@@ -109,7 +110,7 @@ class ScheduleFacts {
 
   static void sort_by_target(std::vector<Output>& outputs) {
     std::vector<Output> sorted;
-    const auto has = [&](std::uint32_t v) { return std::ranges::any_of(sorted, [&](const Output& o) { return o.value == v; }); };
+    const auto has = [&](std::uint32_t v) { return std::any_of(sorted.begin(), sorted.end(), [&](const Output& o) { return o.value == v; }); };
     while (sorted.size() < outputs.size())
       for (const Output& o : outputs)
         if (!has(o.value) && (!o.target_here || has(o.target))) sorted.push_back(o);

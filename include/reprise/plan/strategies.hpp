@@ -23,7 +23,7 @@ inline constexpr std::array<std::string_view, 7> strategy_names{"mu-two", "mu-tw
 
 /// Throws Errc::bad_argument for a name that is none of strategy_names.
 inline void check_strategy(std::string_view name) {
-  if (std::ranges::find(strategy_names, name) != strategy_names.end()) return;
+  if (std::find(strategy_names.begin(), strategy_names.end(), name) != strategy_names.end()) return;
   std::string known;
   for (const std::string_view other : strategy_names) known += (known.empty() ? "" : ", ") + std::string(other);
   throw Error(Errc::bad_argument, "strategy '" + std::string(name) + "': unknown; there are " + known);

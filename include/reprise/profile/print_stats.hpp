@@ -98,7 +98,7 @@ struct StatsRow {
 [[nodiscard]] inline std::vector<std::size_t> most_expensive_nodes(const Profile& profile, std::size_t count) {
   std::vector<std::size_t> order(profile.nodes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t i) { return profile.nodes[i].time.count; });
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return profile.nodes[a].time > profile.nodes[b].time; });
   order.resize(std::min(count, order.size()));
   return order;
 }

@@ -69,7 +69,7 @@ struct Profile {
   if (samples.empty()) return {};
   const auto n = static_cast<double>(samples.size());
   if (how == Aggregate::mean) return {std::accumulate(samples.begin(), samples.end(), Microseconds{}).count / n};
-  std::ranges::sort(samples);
+  std::sort(samples.begin(), samples.end());
   const std::size_t middle = samples.size() / 2;
   return samples.size() % 2 == 1 ? samples[middle] : Microseconds{(samples[middle - 1].count + samples[middle].count) / 2};
 }
