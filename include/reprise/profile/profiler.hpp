@@ -16,7 +16,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <stop_token>
 #include <string>
@@ -43,7 +42,7 @@ struct ProfileOptions {
   ProfileMode mode = ProfileMode::in_situ;
   bool transfers = false;                ///< also measure what moving each storage out and back takes
   Bytes memory_limit{};                  ///< what the allocator may hold meanwhile; 0 for no limit
-  std::filesystem::path spill_folder{};  ///< where storages are moved to; empty for the system's folder for temporary files
+  std::string spill_folder{};            ///< where storages are moved to; empty for the system's folder for temporary files
   std::stop_token stop{};                ///< asked before every node; stopping throws Errc::cancelled and leaves the model as it was
   std::function<void(std::size_t done, std::size_t total)> progress{};  ///< after every node: how many, of all; isolated ops count anew
 };
