@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include <reprise/reprise.hpp>
+#include <reprise/guide/eviction.hpp>
 
 class CheapestFirst {
  public:

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iostream>
 
+#include <reprise/report.hpp>
 #include <reprise/reprise.hpp>
 
 int main(int argc, char** argv) try {

@@ -1,22 +1,25 @@
 #pragma once
-// Everything that needs no LibTorch, in the order in which data flows; but for graph/dependency_order.hpp, which costs more than it is
-// asked for. Programs that train include <reprise/libtorch.hpp>.
+// The pipeline without LibTorch, in the order in which data flows: graph, profile, plan, rewrite.
+//
+// Beside it stands what costs a compiler much and is asked for by few (docs/install.md says how much):
+//   reprise/report.hpp                                                 what people look at: pages, plots, tables, pictures, listings
+//   reprise/plan/plan_file.hpp, reprise/free_memory.hpp                plans in files and the machine's memory: <filesystem>
+//   reprise/graph/adapter.hpp, dependency.hpp, dependency_order.hpp    the graph as Boost.Graph sees it
+//   reprise/plan/assign_offsets.hpp, page_give_backs.hpp               a plan's buffers in one arena, and what they stand on
+//   reprise/plan/step_plans.hpp, reprise/guide/                        for what carries plans out; guide/eviction.hpp has EvictionPolicy
+//
+// Programs that train include <reprise/libtorch.hpp>, which brings what it needs of all this.
 
 #include <reprise/concepts.hpp>
 #include <reprise/error.hpp>
-#include <reprise/free_memory.hpp>
 #include <reprise/hash_bytes.hpp>
 #include <reprise/ids.hpp>
 #include <reprise/log.hpp>
 #include <reprise/units.hpp>
 #include <reprise/version.hpp>
 
-#include <reprise/graph/adapter.hpp>
 #include <reprise/graph/analysis.hpp>
 #include <reprise/graph/builder.hpp>
-#include <reprise/graph/dependency.hpp>
-#include <reprise/graph/diff.hpp>
-#include <reprise/graph/dot.hpp>
 #include <reprise/graph/json.hpp>
 #include <reprise/graph/json_parser.hpp>
 #include <reprise/graph/json_records.hpp>
@@ -28,7 +31,6 @@
 #include <reprise/profile/concepts.hpp>
 #include <reprise/profile/mem_probes/null_probe.hpp>
 #include <reprise/profile/mem_probes/resident_probe.hpp>
-#include <reprise/profile/metrics.hpp>
 #include <reprise/profile/print_stats.hpp>
 #include <reprise/profile/profile.hpp>
 #include <reprise/profile/profiler.hpp>
@@ -36,24 +38,19 @@
 #include <reprise/profile/timers/steady_timer.hpp>
 #include <reprise/profile/transfer_times.hpp>
 
-#include <reprise/plan/assign_offsets.hpp>
 #include <reprise/plan/chain_blocks.hpp>
 #include <reprise/plan/cost_models/byte_cost.hpp>
 #include <reprise/plan/cost_models/measured_cost.hpp>
 #include <reprise/plan/decisions.hpp>
-#include <reprise/plan/first_fit.hpp>
 #include <reprise/plan/frontier.hpp>
-#include <reprise/plan/hole_list.hpp>
 #include <reprise/plan/lazy_recompute.hpp>
 #include <reprise/plan/least_extra.hpp>
 #include <reprise/plan/live_schedule.hpp>
 #include <reprise/plan/max_flow.hpp>
 #include <reprise/plan/overload_sum.hpp>
-#include <reprise/plan/page_give_backs.hpp>
 #include <reprise/plan/peak_tree.hpp>
 #include <reprise/plan/penalised_search.hpp>
 #include <reprise/plan/pins.hpp>
-#include <reprise/plan/plan_file.hpp>
 #include <reprise/plan/planner.hpp>
 #include <reprise/plan/recompute_search.hpp>
 #include <reprise/plan/repeated_blocks.hpp>
@@ -61,8 +58,6 @@
 #include <reprise/plan/schedule.hpp>
 #include <reprise/plan/schedule_facts.hpp>
 #include <reprise/plan/simulate.hpp>
-#include <reprise/plan/skyline.hpp>
-#include <reprise/plan/step_plans.hpp>
 #include <reprise/plan/strategies.hpp>
 #include <reprise/plan/strategies/anneal.hpp>
 #include <reprise/plan/strategies/chain_dp.hpp>
@@ -72,35 +67,11 @@
 #include <reprise/plan/strategies/portfolio.hpp>
 #include <reprise/plan/undoable_schedule.hpp>
 
-#include <reprise/guide/eviction.hpp>
-#include <reprise/guide/advice.hpp>
-#include <reprise/guide/background_planner.hpp>
-#include <reprise/guide/flat_index.hpp>
-#include <reprise/guide/followed_plan.hpp>
-#include <reprise/guide/shares.hpp>
-#include <reprise/guide/step_addresses.hpp>
-
 #include <reprise/rewrite/backends/ir_backend.hpp>
 #include <reprise/rewrite/backends/null_backend.hpp>
 #include <reprise/rewrite/concepts.hpp>
-#include <reprise/rewrite/extract.hpp>
-#include <reprise/rewrite/extraction_dot.hpp>
 #include <reprise/rewrite/lint.hpp>
-#include <reprise/rewrite/listing.hpp>
 #include <reprise/rewrite/names.hpp>
-#include <reprise/rewrite/pictures.hpp>
 #include <reprise/rewrite/rewriter.hpp>
 #include <reprise/rewrite/rewriting.hpp>
 #include <reprise/rewrite/write_order.hpp>
-
-#include <reprise/report/batch_page.hpp>
-#include <reprise/report/batch_plots.hpp>
-#include <reprise/report/csv.hpp>
-#include <reprise/report/html.hpp>
-#include <reprise/report/html_assets.hpp>
-#include <reprise/report/markup.hpp>
-#include <reprise/report/palette.hpp>
-#include <reprise/report/plots.hpp>
-#include <reprise/report/stats.hpp>
-#include <reprise/report/svg.hpp>
-#include <reprise/report/trace.hpp>

@@ -10,7 +10,12 @@
 
 #include <boost/graph/strong_components.hpp>
 
+#include <reprise/graph/dependency_order.hpp>
+#include <reprise/guide/eviction.hpp>
 #include <reprise/libtorch.hpp>
+#include <reprise/plan/assign_offsets.hpp>
+#include <reprise/plan/plan_file.hpp>
+#include <reprise/report.hpp>
 #include <reprise/reprise.hpp>
 #include <reprise_test/catch.hpp>
 

@@ -1,0 +1,24 @@
+#pragma once
+// What people look at: pages, plots, tables, traces, pictures, listings. Made from what the pipeline (reprise.hpp) gives.
+
+#include <reprise/graph/diff.hpp>
+#include <reprise/graph/dot.hpp>
+
+#include <reprise/profile/metrics.hpp>
+
+#include <reprise/rewrite/extract.hpp>
+#include <reprise/rewrite/extraction_dot.hpp>
+#include <reprise/rewrite/listing.hpp>
+#include <reprise/rewrite/pictures.hpp>
+
+#include <reprise/report/batch_page.hpp>
+#include <reprise/report/batch_plots.hpp>
+#include <reprise/report/csv.hpp>
+#include <reprise/report/html.hpp>
+#include <reprise/report/html_assets.hpp>
+#include <reprise/report/markup.hpp>
+#include <reprise/report/palette.hpp>
+#include <reprise/report/plots.hpp>
+#include <reprise/report/stats.hpp>
+#include <reprise/report/svg.hpp>
+#include <reprise/report/trace.hpp>
