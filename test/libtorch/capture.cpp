@@ -1,6 +1,7 @@
 // What a step may contain: each kind of op trained eagerly and from its graph, side by side, bit for bit.
 
 #include <reprise_test/eager.hpp>
+#include <reprise_test/watched.hpp>
 
 using namespace reprise;
 using namespace reprise::testing;

@@ -1,6 +1,7 @@
 // The guided way: the user's own loop inside a budget. Bit for bit what it would have been, at the predicted peak.
 
 #include <reprise_test/guided.hpp>
+#include <reprise_test/watched.hpp>
 
 #include <thread>
 

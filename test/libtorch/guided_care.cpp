@@ -2,6 +2,7 @@
 // the second step on, with ops that run again and nothing moved out.
 
 #include <reprise_test/guided.hpp>
+#include <reprise_test/watched.hpp>
 
 #include <chrono>
 #include <random>
