@@ -1,6 +1,9 @@
 // Includes everything, as first.cpp does, and trains with MemoryBudget.
 
 #include <reprise/libtorch.hpp>
+#include <reprise/graph/dependency_order.hpp>
+#include <reprise/plan/plan_file.hpp>
+#include <reprise/report.hpp>
 #include <reprise/reprise.hpp>
 #include <torch/nn/modules/linear.h>
 
