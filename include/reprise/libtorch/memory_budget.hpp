@@ -212,6 +212,7 @@ class BasicMemoryBudget {
         },
         [this] { return advice_text(); });
     if (options_.verify) guide->verify();
+    guide->recorder().reuse(std::exchange(followed_, {}));
     guide->expect(expected_.calls, expected_.values, expected_.storages);
     ++counters_.steps;
     last_ = {};
@@ -337,8 +338,14 @@ class BasicMemoryBudget {
 
   void learn(Recording recording, bool followed) {
     const bool known_bytes = budget_.kind == Budget::Kind::bytes || resolved_ > Bytes{0};
-    if (followed) streams_.seen(*following_, recording, room_above(last_.base, last_.budget));
-    else streams_.learn(std::move(recording), known_bytes ? std::optional(room_above(last_.base, last_.budget)) : std::nullopt);
+    if (followed) {
+      streams_.seen(*following_, recording, room_above(last_.base, last_.budget));
+      followed_ = std::move(recording);
+      followed_.calls.clear();  // what they hold must not outlive the step
+      followed_.values.clear();
+    } else {
+      streams_.learn(std::move(recording), known_bytes ? std::optional(room_above(last_.base, last_.budget)) : std::nullopt);
+    }
     if (const auto floor = streams_.floor_above_base()) {
       last_.floor = last_.base + *floor;
       above_ = std::max(above_, last_.eager_peak - last_.base);
@@ -384,6 +391,7 @@ class BasicMemoryBudget {
   std::function<void(const GuidedStepReport&)> on_step_;
   GuidedStepReport last_;
   StepSize expected_;
+  Recording followed_;  // of the last step that was as planned: its memory is for the next one's
   Clock::time_point start_;
 };
 

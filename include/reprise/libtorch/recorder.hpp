@@ -84,6 +84,13 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     if (!view_of(known, tensor).valid()) add_alias(known, geometry_of(tensor));
   }
 
+  /// Before anything is noted: the memory of a recording that is empty by now. Megabytes that are given back after every step would be
+  /// cleared and faulted in again for the next.
+  void reuse(Recording&& old) {
+    if (!recording_.calls.empty() || !recording_.values.empty() || !old.calls.empty() || !old.values.empty()) return;
+    recording_.calls = std::move(old.calls);
+    recording_.values = std::move(old.values);
+  }
   /// So long a step is to be expected: memory for what is noted of it is taken at once.
   void expect(std::size_t calls, std::size_t values, std::size_t storages) {
     recording_.calls.reserve(calls);
