@@ -309,6 +309,20 @@ TEST_CASE("steps that ask for the same blocks have each at the same address, in 
   CHECK(cpu_memory().reserved_peak() - others <= before + 13_MiB + 64_KiB);
 }
 
+TEST_CASE("what a dead block's pages are more than was asked for does not pass the limit either") {
+  const Bytes before = cpu_memory().live(), others = waiting();
+  MemoryLimit limit{before + 13_MiB};  // just what is alive at most
+  StepByHand step;
+  for (int i = 0; i < 6; ++i) {
+    step.outlives.reset();
+    step.run();
+    if (i == 3) cpu_memory().reset_peak();
+  }
+  CHECK(page_blocks().has_region());
+  CHECK(cpu_memory().peak() == before + 13_MiB);
+  CHECK(cpu_memory().reserved_peak() - others <= before + 13_MiB);
+}
+
 TEST_CASE("a block that is alive in another's place is left alone, and so is one whose region is gone") {
   const Bytes others = waiting();
   Tensor kept, also_kept;

@@ -82,9 +82,8 @@ class PageBlocks {
     trim_to(most_held() - bytes);  // what died last is what comes next, more often than what has waited long
     const bool waits = cpu_memory().reserved() + bytes <= most_held();
     if (region_.contains(pages)) {
-      region_.give(pages, mapped);
-      waits_in_region(static_cast<std::int64_t>(mapped));
-      if (!waits) drop_from_region(mapped);
+      region_.give(pages, mapped, waits);
+      if (waits) waits_in_region(bytes.count);
       return;
     }
     if (!waits) return unmap(pages, mapped);

@@ -80,10 +80,11 @@ class PageRegion {
     return begin_ + offset;
   }
 
-  /// The block is dead; its pages wait.
-  void give(std::byte* pages, std::size_t bytes) {
-    add(static_cast<std::size_t>(pages - begin_), {bytes, true});
-    waiting_ += bytes;
+  /// The block is dead. Its pages wait, or go back to the system.
+  void give(std::byte* pages, std::size_t bytes, bool wait = true) {
+    if (wait) waiting_ += bytes;
+    else forget_pages(pages, bytes);
+    add(static_cast<std::size_t>(pages - begin_), {bytes, wait});
   }
 
   /// Pages of so many bytes of what waits, or of all of it, go back to the system. Returns how many did.
