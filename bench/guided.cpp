@@ -4,9 +4,10 @@
 //   guided [--quick] [--only NAME] [--pairs N] [--threads N] [--json FILE]
 //
 // For each model and budget two copies take turns, step by step, on the same batch; the median of the ratios of their times is the
-// result. The eager one has a process of its own, without Reprise's allocator (eager_process.hpp). Budgets are F + q (E - F): E is eager's peak, F what no schedule can go below; "above the peak" is a budget that is never
-// reached. At the end both copies must be equal, bit for bit. The cases `depth` (a ResNet that leaves blocks out by host randomness) and
-// `experts` (rows go to experts by data) run online throughout.
+// result. The eager one has a process of its own, without Reprise's allocator (eager_process.hpp). Budgets are F + q (E - F): E is
+// eager's peak, F what no schedule can go below; "above the peak" is a budget that is never reached. At the end both copies must be
+// equal, bit for bit. The cases `depth` (a ResNet that leaves blocks out by host randomness) and `experts` (rows go to experts by
+// data) run online throughout.
 
 #include <algorithm>
 #include <chrono>
