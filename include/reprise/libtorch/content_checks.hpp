@@ -14,17 +14,11 @@
 #include <c10/core/StorageImpl.h>
 
 #include <reprise/error.hpp>
-#include <reprise/hash_bytes.hpp>
 #include <reprise/libtorch/graph_of.hpp>
 #include <reprise/libtorch/recording.hpp>
+#include <reprise/libtorch/storage_table.hpp>
 
 namespace reprise {
-
-/// Of the whole storage, whatever of it a tensor shows.
-[[nodiscard]] inline std::uint64_t digest_of(const c10::StorageImpl& storage) {
-  const auto* bytes = static_cast<const std::byte*>(const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks().get());
-  return bytes == nullptr ? storage.nbytes() : hash_bytes({bytes, storage.nbytes()});
-}
 
 class ContentChecks {
  public:

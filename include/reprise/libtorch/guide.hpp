@@ -166,6 +166,12 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     return true;
   }
 
+  void host_wrote(StorageIndex s) override {
+    catch_up();
+    const ValueId newest = recorder_.newest_in(s);
+    if (newest.valid() && is_awaited(newest)) throw written_too_late(newest);
+  }
+
   // ── memory ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
   void before_allocation(Bytes bytes) override {
@@ -317,6 +323,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
 
   void evict(StorageIndex s) {
     policy_.erase(s);
+    if (recorder_.find_host_writes(s)) return;  // it stays
     ++counters_.evicted;
     const ValueId newest = recorder_.newest_in(s);
     freeing_ = true;

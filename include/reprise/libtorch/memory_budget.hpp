@@ -153,7 +153,10 @@ class BasicMemoryBudget {
   void wait() { streams_.wait(); }
 
   /// What was done so far, in a few lines.
-  [[nodiscard]] std::string summary() const { return guided_summary(options_.name, counters_, last_); }
+  [[nodiscard]] std::string summary() const {
+    const char* warning = "  pointers    this LibTorch does not tell when one is taken: say step.pin(tensor) before writing through one in a step\n";
+    return guided_summary(options_.name, counters_, last_) + (watches_host() ? "" : warning);
+  }
 
   /// The smallest budget that a plan is found for, what it costs, and what the floor consists of. After one step at least; takes as
   /// long as planning a few times does.

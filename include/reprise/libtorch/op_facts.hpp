@@ -4,8 +4,9 @@
 //   facts_of(relu_handle)                 {.name = "aten::relu_", .writes = {true}}
 //   facts_of(native_batch_norm_handle)    {.writes = {false × 8}, .statistics = {3, 4}, .training = 5}
 //
-// Two kinds of operator do not say what they do: native_batch_norm and its kin move the running statistics, which no alias
-// annotation tells; and _unsafe_view aliases its input. The first are listed here, the second is found by comparing storages.
+// Some operators do not say what they do: native_batch_norm and its kin move the running statistics, which no alias annotation tells;
+// rrelu_with_noise writes its noise, and LibTorch before 2.6 does not say so; _unsafe_view aliases its input. The first two are listed
+// here, the third is found by comparing storages.
 
 #include <algorithm>
 #include <cstddef>
@@ -34,6 +35,8 @@ struct OpFacts {
   bool about_shapes_only = false;       ///< returns no tensor, and what it returns depends on shapes alone
   bool hands_lengths_to_host = false;   ///< goes with a composite op that reads lengths behind the dispatcher
   bool views_only = false;              ///< reads no data: what it returns lies in what it was given
+  bool unfilled = false;                ///< what it makes holds whatever lay there: empty, new_empty, ...
+  bool makes_room = false;              ///< makes a copy, or something of another tensor's shape, as hosts do that go on to fill it
   bool builtin = true;                  ///< one of LibTorch's own
   bool repeatable = true;               ///< running it again has no effect beyond its results
 
@@ -57,6 +60,16 @@ struct PureOps {
   }
 };
 
+/// A factory that takes its shape from a tensor, or a copy.
+inline bool makes_room(std::string_view name) {
+  return name == "aten::clone" || name == "aten::_to_copy" || name.starts_with("aten::new_") || name.ends_with("_like");
+}
+
+/// An argument that is written, whatever the schema says.
+inline bool writes_unsaid(std::string_view op, const c10::Argument& argument) {
+  return op.starts_with("aten::rrelu_with_noise") && op.find("backward") == std::string_view::npos && argument.name() == "noise";
+}
+
 /// Whether all that it returns are views of what it was given.
 inline bool returns_views(const c10::FunctionSchema& schema) {
   const auto is_view = [](const c10::Argument& result) { return result.alias_info() != nullptr && !result.alias_info()->isWrite(); };
@@ -68,7 +81,7 @@ inline OpFacts look_up_facts(const c10::OperatorHandle& op) {
   OpFacts facts;
   facts.name = schema.name();
   for (const c10::Argument& argument : schema.arguments())
-    facts.writes.push_back(argument.alias_info() != nullptr && argument.alias_info()->isWrite());
+    facts.writes.push_back((argument.alias_info() != nullptr && argument.alias_info()->isWrite()) || writes_unsaid(facts.name, argument));
   facts.returns = schema.returns().size();
   facts.random = op.hasTag(at::Tag::nondeterministic_seeded);
   facts.dynamic_shape = op.hasTag(at::Tag::dynamic_output_shape);
@@ -82,6 +95,8 @@ inline OpFacts look_up_facts(const c10::OperatorHandle& op) {
   facts.hands_lengths_to_host = facts.name == "aten::_ctc_loss" || facts.name == "aten::_pack_padded_sequence";
   facts.repeatable = (builtin || PureOps::instance().holds(facts.name)) && !facts.reads_to_host;
   facts.views_only = builtin && returns_views(schema);
+  facts.unfilled = builtin && facts.name.find("empty") != std::string::npos;
+  facts.makes_room = builtin && makes_room(facts.name);
 
   const std::string_view name = facts.name;
   const bool written = std::ranges::find(facts.writes, true) != facts.writes.end();

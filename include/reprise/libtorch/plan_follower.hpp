@@ -106,6 +106,7 @@ class PlanFollower : public Remaker {
     if (!summand.valid()) return;
     const StorageIndex s = recorder_.storage_of(summand);
     if (s == no_storage || storages_.where(s) != Where::resident || marks_[s].pinned || !makeable(recorder_.newest_in(s))) return;
+    if (recorder_.host_has_written(s)) return;
     c10::Storage operand = storages_.memory_of(s);
     if (!CountingAllocator::owns(operand.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks())) return;
     taken_from_ = s;
@@ -315,6 +316,7 @@ class PlanFollower : public Remaker {
     if (s == no_storage || storages_.where(s) == Where::gone || !holds(s, v)) return {};
     needed.add(s);
     bring_back(s);
+    if (recorder_.host_has_written(s)) throw written_too_late(recorder_.maker_of(v));
     const c10::Storage memory = storages_.memory_of(s);
     return memory ? over(memory, v) : at::Tensor();
   }
@@ -364,7 +366,8 @@ class PlanFollower : public Remaker {
   void drop_if_possible(StorageIndex s) {
     const ValueId newest = recorder_.newest_in(s);
     if (storages_.where(s) != Where::resident || marks_[s].pinned) return;
-    if (makeable(newest)) storages_.drop(s, detail::describe(recording(), newest));
+    if (!watches_host() && marks_[s].unread && marks_[s].factory) return;  // the host may be about to fill it, and nobody would tell
+    if (makeable(newest) && !recorder_.find_host_writes(s)) storages_.drop(s, detail::describe(recording(), newest));
   }
 
   // Notes which value lies in an instance now, so that it is found when the user's op reads it.

@@ -62,6 +62,8 @@ struct RecorderHooks {
   virtual void left() {}
   /// The host asks for a pointer to write through. True where that is dealt with: the recording then remains of use.
   virtual bool host_access(StorageIndex /*storage*/) { return false; }
+  /// Comes before host_access() where it was found out from the contents, and so too late: the host has written already. May throw.
+  virtual void host_wrote(StorageIndex /*storage*/) {}
 };
 
 class Recorder final : public DispatchHook, public RecordedNumbers {
@@ -129,6 +131,21 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
   /// Asks again to be told when the host takes a pointer.
   void watch(StorageIndex s) { table_.watch(s, &on_host_access); }
   void unwatch(StorageIndex s) { table_.unwatch(s); }
+
+  /// Without LibTorch's hook: whether something that the host may well fill is no longer what an op has left there.
+  [[nodiscard]] bool host_has_written(StorageIndex s) const {
+    if (!state_[s].digest || table_.emptied(s)) return false;
+    const auto storage = table_.lock(s);
+    return storage && *state_[s].digest != digest_of(*storage);
+  }
+  /// Looks for that where an op comes to it, or where it would be given up: then the host has been there.
+  bool find_host_writes(StorageIndex s) {
+    if (!host_has_written(s)) return false;
+    if (hooks_ != nullptr) hooks_->host_wrote(s);
+    state_[s].digest.reset();
+    note_host_access(table_.lock(s).get());
+    return true;
+  }
 
   /// Nothing runs again that reads memory of the user's own: its tensor may be gone by then, and the bytes another frame.
   void heed_foreign_memory() { heeds_foreign_ = true; }
@@ -295,7 +312,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     const std::size_t returns = call.facts->returns;
     recording_.calls.push_back(std::move(call));
     if (hooks_ != nullptr) hooks_->after(op, torch::jit::last(stack, returns), node);
-    if (!watches_host()) expose_factories(node);
+    if (!watches_host()) heed_room(node);
   }
 
   // Where in the step the call stands: phase, the forward call of a backward one, the user's scope.
@@ -387,6 +404,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     }
     const StorageIndex s = table_.find(tensor.storage().unsafeGetStorageImpl());
     if (s == no_storage) return adopt(tensor, reader);
+    static_cast<void>(find_host_writes(s));
     if (state_[s].exposed) settle_host_writes(s);
     if (const ValueId known = view_of(s, tensor); known.valid()) return known;
     // Views of what is from before the step are made by ops, or told of by know(). This one was made outside.
@@ -450,6 +468,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     if (!made_by(node, state)) state.views.clear();
     state.views.push_back(v);
     state.bytes = now;
+    state.digest.reset();
     state.made_without_tensors = state.made_without_tensors && reads_one_storage(call);
     if (state.exposed && storage) remember(state, *storage);
     return resized ? now - write.bytes_before : Bytes{};
@@ -551,16 +570,23 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
            " in the middle of the step (data_ptr or accessor); what it read or wrote there cannot be seen");
   }
 
-  // Nobody would tell that the host fills what a factory has made: it is taken to have a pointer to it from the beginning. What is not
-  // filled by the op gets contents that the host will hardly write, or they might be there already from the step before.
-  void expose_factories(NodeId node) {
-    for (const ResultSlot& slot : recording_.calls[node.index].results) {
+  // Nobody would tell that the host fills what an op has made for it. To the result of a factory it is taken to have a pointer from the
+  // beginning; of a copy, and of what a factory made after another tensor's shape, the contents are compared when an op comes to it: as a
+  // rule nobody but ops fills it (a dropout's mask), and then it can be given up and made again. What is not filled by the op gets contents
+  // that the host will hardly write, or they might be there already from the step before.
+  void heed_room(NodeId node) {
+    const Call& call = recording_.calls[node.index];
+    for (const ResultSlot& slot : call.results) {
       const StorageIndex s = storage_of(slot.value);
-      if (slot.from != ResultSlot::From::returned || s == no_storage || !state_[s].made_without_tensors) continue;
+      if (slot.from != ResultSlot::From::returned || s == no_storage || state_[s].root != slot.value) continue;
+      if (!state_[s].made_without_tensors && !call.facts->makes_room) continue;
       const auto storage = table_.lock(s);
-      if (!storage || storage->nbytes() == 0) continue;
-      const bool filled = recording_.calls[node.index].op_name().find("empty") == std::string::npos;
-      if (!filled) std::memset(storage->mutable_data(), 0xa5, storage->nbytes());
+      if (!storage || storage->nbytes() == 0 || storage->device_type() != c10::DeviceType::CPU) continue;
+      if (call.facts->unfilled) std::memset(storage->mutable_data(), 0xa5, storage->nbytes());
+      if (!state_[s].made_without_tensors) {
+        state_[s].digest = digest_of(*storage);
+        continue;
+      }
       note_host_access(storage.get());
       if (state_[s].exposed) remember(state_[s], *storage);
     }

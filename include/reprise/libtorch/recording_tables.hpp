@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,6 +59,7 @@ class RecordingTables {
     bool made_without_tensors = false;  ///< its contents do not depend on data: a factory's result
     bool exposed = false;               ///< the host has had a pointer to it
     std::vector<std::byte> seen{};      ///< of an exposed one: its contents when an op last saw it; empty where none has
+    std::optional<std::uint64_t> digest{};  ///< without LibTorch's hook, of what the host may well fill: as an op has left it
     Bytes bytes{};
     ValueId root{};
     c10::SmallVector<ValueId, 2> views{};  ///< the values of its current version

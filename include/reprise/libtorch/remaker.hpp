@@ -228,6 +228,7 @@ class Remaker : public StorageOwner {
     if (value.origin == Origin::scalar) return tensor_of_number(value);
     const StorageIndex s = recorder_.storage_of(maker);
     bring_back(s);
+    if (recorder_.host_has_written(s)) throw written_too_late(maker);
     c10::Storage memory = storages_.memory_of(s);
     if (!memory && value.bytes == Bytes{0} && value.origin == Origin::step) memory = no_bytes().storage();  // an empty tensor is always there
     if (!memory) throw Error(Errc::capture_failed, detail::describe(recording(), maker) + " is gone");
@@ -262,6 +263,15 @@ class Remaker : public StorageOwner {
     for (ValueId v : lost.dropped) came_back(recorder_.storage_of(v));
     readers_[source.index].clear();
   }
+
+  /// The host has changed what something dropped has to be made from.
+  [[nodiscard]] Error written_too_late(ValueId source) const {
+    return Error(Errc::capture_failed, "the host has written into " + detail::describe(recording(), source) +
+                                           " after ops had read it, and what they made from it was dropped. LibTorch before 2.13 does not "
+                                           "tell of it beforehand: say step.pin(tensor) before taking a pointer");
+  }
+  /// Whether something is dropped that could only be made from it.
+  [[nodiscard]] bool is_awaited(ValueId source) const { return !dependants_of(source).dropped.empty(); }
 
   /// The contents are about to be let go, and cannot be made again. False where something dropped could only be made from them.
   [[nodiscard]] bool forget_source(ValueId source) {
@@ -374,7 +384,7 @@ class Remaker : public StorageOwner {
     const StorageIndex s = recorder_.storage_of(v);
     if (s == no_storage || s >= storages_.size()) return {};
     const NodeId maker = recording().values[recorder_.maker_of(v).index].producer;
-    const bool filled = !maker.valid() || recording().calls[maker.index].op_name().find("empty") == std::string::npos;
+    const bool filled = !maker.valid() || recording().calls[maker.index].kind != CallKind::op || !recording().calls[maker.index].facts->unfilled;
     return filled ? storages_.memory_of(s) : c10::Storage{};
   }
 
@@ -403,7 +413,7 @@ class Remaker : public StorageOwner {
     pure_[result.value.index] = repeatable && (!from.valid() || pure(from));
     if (result.from == ResultSlot::From::argument) storages_.look_at(s);
     marks_[s].unread = true;
-    marks_[s].factory = call.reads.empty();
+    marks_[s].factory = call.reads.empty() || (!watches_host() && call.facts->makes_room);
     if (!pure_[result.value.index]) marks_[s].told = true;
   }
 

@@ -7,8 +7,7 @@
 //   table.refill(s, std::move(bytes));           // and now a full one again; views follow their storage
 //
 // Between ops each resident storage can carry a hook that fires when the host asks for a pointer to write through
-// (data_ptr, accessor). LibTorch 2.13 has such a hook, older versions do not: there the host may fill whatever a factory op makes, and is
-// taken to have done so (recorder.hpp).
+// (data_ptr, accessor). LibTorch 2.13 has such a hook, older versions do not: recorder.hpp says what is done there.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +20,7 @@
 
 #include <reprise/error.hpp>
 #include <reprise/guide/flat_index.hpp>
+#include <reprise/hash_bytes.hpp>
 #include <reprise/libtorch/counting_allocator.hpp>
 
 namespace reprise {
@@ -38,6 +38,12 @@ inline constexpr bool can_watch_host = requires(Impl& storage) {
 REPRISE_ONE_PER_PROCESS inline bool& watches_host() {
   static bool watches = can_watch_host<>;
   return watches;
+}
+
+/// Of the whole storage, whatever of it a tensor shows.
+[[nodiscard]] inline std::uint64_t digest_of(const c10::StorageImpl& storage) {
+  const auto* bytes = static_cast<const std::byte*>(const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks().get());
+  return bytes == nullptr ? storage.nbytes() : hash_bytes({bytes, storage.nbytes()});
 }
 
 class StorageTable {
