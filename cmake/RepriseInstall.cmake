@@ -6,6 +6,19 @@
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
+# Distributions name folders absolutely as well. Inside the prefix that is the same; outside of it nothing could be moved any more.
+foreach(folder IN ITEMS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_DATADIR)
+  if(NOT IS_ABSOLUTE "${${folder}}")
+    continue()
+  endif()
+  cmake_path(IS_PREFIX CMAKE_INSTALL_PREFIX "${${folder}}" NORMALIZE inside)
+  if(NOT inside)
+    message(FATAL_ERROR "${folder} is ${${folder}}, which is not inside of CMAKE_INSTALL_PREFIX, ${CMAKE_INSTALL_PREFIX}: "
+      "what is installed could not be moved. Name it as it lies in the prefix, such as include or share")
+  endif()
+  cmake_path(RELATIVE_PATH ${folder} BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}")
+endforeach()
+
 set(package_dir "${CMAKE_INSTALL_DATADIR}/cmake/reprise")
 
 install(TARGETS reprise EXPORT reprise-targets FILE_SET HEADERS)
@@ -36,6 +49,7 @@ if(PROJECT_IS_TOP_LEVEL)
   set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE all)
   set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
   set(CPACK_DEBIAN_PACKAGE_DEPENDS "libboost-dev (>= 1.74) | libboost-graph-dev (>= 1.74)")
+  set(CPACK_REPRISE_LICENSES "${CMAKE_INSTALL_DATADIR}/licenses")  # for the script
   set(CPACK_PRE_BUILD_SCRIPTS "${PROJECT_SOURCE_DIR}/packaging/debian/copyright.cmake")
   include(CPack)
 endif()

@@ -113,7 +113,11 @@ function(reprise_add_consumer_test way side)
     -D "WORK_DIR=${CMAKE_CURRENT_BINARY_DIR}/consumer/${side}_${way}" -D "GENERATOR=${CMAKE_GENERATOR}"
     -D "COMPILER=${CMAKE_CXX_COMPILER}" -D "FLAGS=${CMAKE_CXX_FLAGS}" -D "PREFIX_PATH=${prefix_path}" -D "VERSION=${PROJECT_VERSION}"
     -P "${CMAKE_CURRENT_SOURCE_DIR}/consumer/run.cmake")
-  set_tests_properties("${name}" PROPERTIES LABELS "build;${side}" TIMEOUT 600)
+  set(needs ${side})
+  if(side STREQUAL "linked")
+    set(needs libtorch)
+  endif()
+  set_tests_properties("${name}" PROPERTIES LABELS "build;${needs}" TIMEOUT 600)
   if(side STREQUAL "libtorch")
     set_tests_properties("${name}" PROPERTIES PROCESSORS 2)  # compiles two translation units at once
   endif()

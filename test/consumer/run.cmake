@@ -1,7 +1,7 @@
 # Builds and runs the consumer in a fresh folder.
 #
 #   WAY          add_subdirectory, fetch_content or find_package
-#   SIDE         core or libtorch
+#   SIDE         core, libtorch or linked
 #   SOURCE_DIR   Reprise's; also where the consumer is copied from: it is built outside the tree
 #   PREFIX       for find_package: where Reprise is installed. Without it BUILD_DIR is installed, and the result moved elsewhere
 #   WORK_DIR, GENERATOR, COMPILER, FLAGS, PREFIX_PATH (separated by |), VERSION
@@ -58,6 +58,8 @@ run(${CMAKE_COMMAND} -S "${WORK_DIR}/consumer" -B "${WORK_DIR}/build" ${options}
 run(${CMAKE_COMMAND} --build "${WORK_DIR}/build")
 if(SIDE STREQUAL "core")
   expect("chain: 48.00 KiB to 40.00 KiB, 1 recomputed\n" "${WORK_DIR}/build/consumer")
+elseif(SIDE STREQUAL "linked")
+  expect("4096 bytes of LibTorch's are counted\n" "${WORK_DIR}/build/consumer")
 else()
   expect("replayed 2, guided 1\n" "${WORK_DIR}/build/two_parts")
   expect("one allocator, replayed 2 and 2, guided 1\n" "${WORK_DIR}/build/two_libraries" "${WORK_DIR}/build/libsecond.so")

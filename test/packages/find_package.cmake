@@ -6,8 +6,8 @@
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE "${WORK_DIR}")
 set(prefix "${WORK_DIR}/the prefix")
-foreach(options IN ITEMS "-S;${SOURCE_DIR};-B;${WORK_DIR}/build;-G;Ninja;-DREPRISE_LIBTORCH=OFF;-DREPRISE_BUILD_TESTS=OFF;-DREPRISE_BUILD_EXAMPLES=OFF;-DREPRISE_BUILD_BENCH=OFF"
-        "--install;${WORK_DIR}/build;--prefix;${prefix}")
+set(configure "-S;${SOURCE_DIR};-B;${WORK_DIR}/build;-G;Ninja;-DREPRISE_LIBTORCH=OFF;-DREPRISE_BUILD_TESTS=OFF;-DREPRISE_BUILD_EXAMPLES=OFF;-DREPRISE_BUILD_BENCH=OFF")
+foreach(options IN ITEMS "${configure}" "--install;${WORK_DIR}/build;--prefix;${prefix}")
   execute_process(COMMAND ${CMAKE_COMMAND} ${options} OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 endforeach()
 
@@ -55,3 +55,16 @@ expect(old_policies FINDS "found 1, core TRUE" REQUIRED COMPONENTS core)
 set(minimum 3.25)
 set(asked_for Reprise)
 expect(capital REFUSES "the package is called reprise, in small letters" REQUIRED)
+set(asked_for reprise)
+
+# Folders that are named absolutely: inside the prefix what is installed can be moved as well, outside of it that is refused.
+execute_process(COMMAND ${CMAKE_COMMAND} ${configure} "-DCMAKE_INSTALL_PREFIX=${WORK_DIR}/whole" "-DCMAKE_INSTALL_INCLUDEDIR=${WORK_DIR}/whole/headers"
+  "-DCMAKE_INSTALL_DATADIR=${WORK_DIR}/whole/share" OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${CMAKE_COMMAND} --install "${WORK_DIR}/build" OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+set(prefix "${WORK_DIR}/moved whole")
+file(RENAME "${WORK_DIR}/whole" "${prefix}")
+expect(absolute FINDS "headers in [^ ]*/moved whole/headers" REQUIRED)
+execute_process(COMMAND ${CMAKE_COMMAND} ${configure} -DCMAKE_INSTALL_INCLUDEDIR=/elsewhere/include RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE said)
+if(NOT result OR NOT said MATCHES "CMAKE_INSTALL_INCLUDEDIR is /elsewhere/include, which is not inside")
+  message(FATAL_ERROR "headers outside of the prefix: cmake returned ${result} and said\n${said}")
+endif()

@@ -19,7 +19,7 @@ class RepriseTestPackage(ConanFile):
     def generate(self):
         CMakeDeps(self).generate()
         toolchain = CMakeToolchain(self)
-        toolchain.user_presets_path = None  # nothing is left in the tree
+        toolchain.user_presets_path = None  # build/ beside this file is all that is left in the tree
         toolchain.generate()
 
     def build(self):

@@ -1,0 +1,13 @@
+// LibTorch's library and Reprise's allocator in one program, by headers that compile fast.
+
+#include <iostream>
+
+#include <ATen/ops/empty.h>
+
+#include <reprise/libtorch/counting_allocator.hpp>
+
+int main() {
+  const auto before = reprise::cpu_memory().live();
+  const at::Tensor tensor = at::empty({1024}, at::kFloat);
+  std::cout << (reprise::cpu_memory().live() - before).count << " bytes of LibTorch's are counted\n";
+}
