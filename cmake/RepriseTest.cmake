@@ -77,6 +77,9 @@ function(reprise_add_libtorch_tests)
     # -# tags every test with its file's name.
     add_test(NAME "libtorch: ${stem}" COMMAND reprise_libtorch_tests "-#" "[#${stem}]~[full]" ${reprise_catch_args})
     set_tests_properties("libtorch: ${stem}" PROPERTIES LABELS libtorch TIMEOUT 1200 PROCESSORS 2)
+    if(stem MATCHES "^guided(|_care|_random)$")  # the longest: two at once, with one thread each
+      set_tests_properties("libtorch: ${stem}" PROPERTIES PROCESSORS 1 ENVIRONMENT OMP_NUM_THREADS=1)
+    endif()
   endforeach()
   reprise_add_full_run(reprise_libtorch_tests libtorch)
 endfunction()

@@ -315,7 +315,7 @@ TEST_CASE("a loop over time that writes slices in place", "[guided]") {
   };
   if constexpr (can_watch_host<>) check_planned(make);
   const AsOlderLibTorch older;
-  check_planned(make, {70, 50, least});
+  check_planned(make, {50, least});
   check_equal(make, {35});  // less than a plan is found for: what zeros() made counts as the host's, and is not made again
 }
 
@@ -422,9 +422,9 @@ TEST_CASE("the host fills copies, and what was made after another tensor's shape
       return stack.forward(x, [&](const Tensor& h, int layer) { return torch::gelu(h * weights(h, layer)); }).pow(2).mean();
     });
   };
-  check_equal(make);
+  check_equal(make, {50});
   const AsOlderLibTorch older;
-  check_equal(make);
+  check_equal(make, {50, least});
 }
 
 TEST_CASE("masks that only ops fill are given up, whether LibTorch tells of the host or not", "[guided]") {
@@ -530,12 +530,13 @@ TEST_CASE("without LibTorch's word what the host fills alike in every step is no
       const auto weights = [](const Tensor& like) {
         const torch::NoGradGuard constant;
         Tensor made = torch::empty_like(like);
-        for (int k = 0; k < 256 * 64; ++k) made.data_ptr<float>()[k] = 0.5f + static_cast<float>(k % 5);
+        float* p = made.data_ptr<float>();
+        for (int k = 0; k < 256 * 64; ++k) p[k] = 0.5f + static_cast<float>(k % 5);
         return made;
       };
       return stack.forward(x, [&](const Tensor& h, int) { return torch::gelu(h * weights(h)); }).pow(2).mean();
     });
-  });
+  }, {70, 50});
 }
 
 namespace {
