@@ -3,6 +3,7 @@
 #include <thread>
 
 #include <reprise_test/eager.hpp>
+#include <reprise_test/watched.hpp>
 
 #include <reprise/graph/diff.hpp>
 
@@ -232,6 +233,46 @@ TEST_CASE("a pointer taken to an activation in the step: eagerly, with a notice 
   CHECK(watched.notices.find("took a pointer") != std::string::npos);
   CHECK(watched.notices.find("aten::mm") != std::string::npos);
   CHECK_THROWS_AS(step.graph(), Error);
+}
+
+TEST_CASE("without LibTorch's word a copy that the host fills in the step is found, and the step runs eagerly") {
+  const AsOlderLibTorch older;
+  Watched watched;
+  auto p = torch::ones({3, 3}).requires_grad_();
+  float filled = 0;
+  Replaying step{std::vector<Tensor>{p},
+                 [&](const Tensor& x) {
+                   auto mask = torch::zeros_like(x);
+                   mask.data_ptr<float>()[4] = ++filled;
+                   return (torch::mm(x, p) * mask).sum();
+                 },
+                 watched.options()};
+  for (int i = 1; i < 5; ++i) {
+    p.mutable_grad() = Tensor();
+    CHECK(step(torch::ones({3, 3})).item<float>() == static_cast<float>(3 * i));
+    CHECK(p.grad()[0][1].item<float>() == static_cast<float>(i));
+  }
+  CHECK(step.counters().replays == 0);
+  CHECK(watched.notices.find("aten::zeros_like") != std::string::npos);
+}
+
+TEST_CASE("without LibTorch's word what the host reads through a pointer is host state, which the next recheck finds") {
+  const AsOlderLibTorch older;
+  Watched watched;
+  auto p = torch::ones({3, 3}).requires_grad_();
+  TrainStep step{std::vector<Tensor>{p},
+                 [&](const Tensor& x) {
+                   auto h = torch::mm(x, p);
+                   const auto values = h.detach();
+                   return h.sum() * values.accessor<float, 2>()[0][0];
+                 },
+                 watched.options()};
+  for (int i = 1; i < 4; ++i) {  // the second call is a recheck: its own result is used
+    p.mutable_grad() = Tensor();
+    CHECK(step(torch::full({3, 3}, static_cast<float>(i))).item<float>() == static_cast<float>(27 * i * 3 * i));
+  }
+  CHECK(step.counters().replays == 0);
+  CHECK(watched.notices.find("from now on this step runs without its graph") != std::string::npos);
 }
 
 TEST_CASE("capture says what it cannot run again") {
