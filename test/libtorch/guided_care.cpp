@@ -556,12 +556,18 @@ struct DropSecondLate : CostSizeStaleness {
   bool drops_unasked(std::uint32_t storage) { return storage == 1 && ++asked > 1; }
 };
 
-/// A plan that runs `again` once more right before `before`; what it made is given up in between.
-Plan plan_with_again(const StepGraph& graph, const PlanRequest& request, std::string_view again, std::string_view before) {
+struct Again {
+  std::string_view op, before;
+};
+
+/// A plan that runs ops once more, each right before another; what they made is given up in between.
+Plan plan_with_again(const StepGraph& graph, const PlanRequest& request, std::initializer_list<Again> again) {
   Plan plan = plan_own_order(graph);
   const auto node = [&](std::string_view op) { return std::ranges::find_if(plan.schedule, [&](NodeId n) { return graph.node(n).op == op; }); };
-  if (node(before) == plan.schedule.end()) return plan;  // of a step that was cut short
-  plan.schedule.insert(node(before), NodeId{*node(again)});
+  for (const auto& [op, before] : again) {
+    if (node(before) == plan.schedule.end()) return plan_own_order(graph);  // of a step that was cut short
+    plan.schedule.insert(node(before), NodeId{*node(op)});
+  }
   plan.peak = simulate(graph, plan.schedule).peak;
   plan.budget = request.budget;
   return plan;
@@ -598,7 +604,7 @@ TEST_CASE("without LibTorch's word nothing is made again from a copy that the ho
     auto step = budget.step();
     CHECK_THROWS_WITH(run(true), contains("the host has written into what node 0 (clone) made"));
   };
-  const auto again = [](const StepGraph& graph, const PlanRequest& request) { return plan_with_again(graph, request, "aten::tanh", "aten::neg"); };
+  const auto again = [](const StepGraph& graph, const PlanRequest& request) { return plan_with_again(graph, request, {{"aten::tanh", "aten::neg"}}); };
   check(MemoryBudget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4}, {.planner = again, .plan_in_background = false, .refine = false}}, true);
   check(BasicMemoryBudget<DropThird>{cpu_memory().live() + 1_GiB, {.max_plans = 0}}, false);
 }
@@ -631,7 +637,7 @@ TEST_CASE("without LibTorch's word what the host may be about to fill stays wher
   }
   SECTION("planned") {
     MemoryBudget budget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
-                        {.planner = [](const StepGraph& graph, const PlanRequest& request) { return plan_with_again(graph, request, "aten::zeros_like", "aten::mul"); },
+                        {.planner = [](const StepGraph& graph, const PlanRequest& request) { return plan_with_again(graph, request, {{"aten::zeros_like", "aten::mul"}}); },
                          .plan_in_background = false, .refine = false, .over_budget = OverBudget::go_on}};
     for (int i = 0; i < 4; ++i) {
       Tensor result;
@@ -685,7 +691,7 @@ TEST_CASE("without LibTorch's word a plan that is entered leaves what the host h
   MemoryBudget budget{cpu_memory().live() + Bytes{6 * 256 * 64 * 4},
                       {.planner = [](const StepGraph& graph, const PlanRequest& request) {
                          const bool sine = std::ranges::any_of(graph.nodes(), [](const auto& n) { return n.op == "aten::sin"; });
-                         return sine ? plan_with_again(graph, request, "aten::zeros_like", "aten::addcmul") : plan_own_order(graph);
+                         return sine ? plan_with_again(graph, request, {{"aten::zeros_like", "aten::addcmul"}}) : plan_own_order(graph);
                        },
                        .plan_in_background = false, .refine = false, .over_budget = OverBudget::go_on}};
   for (const bool sine : {true, true, false, false, true, false}) {
@@ -945,16 +951,8 @@ TEST_CASE("what a plan has in memory of its own is a source, also when what it w
   };
   // The product is made again before w changes and stays; tanh is made again from it when the second large tensor has come and gone.
   const auto planner = [](const StepGraph& graph, const PlanRequest& request) {
-    Plan plan = plan_own_order(graph);
-    const auto node = [&](std::string_view op) {
-      const auto it = std::ranges::find_if(plan.schedule, [&](NodeId n) { return graph.node(n).op.find(op) != std::string::npos; });
-      REQUIRE(it != plan.schedule.end());
-      return it;
-    };
-    plan.schedule.insert(node("add_"), *node("aten::mm"));
-    plan.schedule.insert(node("neg"), *node("tanh"));
-    plan.peak = simulate(graph, plan.schedule).peak;
-    plan.budget = request.budget;
+    Plan plan = plan_with_again(graph, request, {{"aten::mm", "aten::add_"}, {"aten::tanh", "aten::neg"}});
+    REQUIRE(plan.schedule.size() == graph.node_count() + 2);
     return plan;
   };
   const auto fresh_w = [&] { w = torch::full({width, width}, 0.01f); };

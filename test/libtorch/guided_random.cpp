@@ -1,52 +1,18 @@
 // Random eager programs inside random budgets, under every eviction policy, with drops at random, and with everything dropped after every
 // op: bit for bit what they are without.
 
+#include <reprise_test/any_policy.hpp>
 #include <reprise_test/guided.hpp>
 #include <reprise_test/random_graphs.hpp>
 
 #include <cstdio>
 #include <cstdlib>
-#include <variant>
 
 using namespace reprise;
 using namespace reprise::testing;
 using torch::Tensor;
 
 namespace {
-
-/// Drops whatever it is asked about with this chance, whether memory runs out or not.
-struct DropAtRandom : CostSizeStaleness {
-  double chance = 1;
-  Rng rng{1};
-  bool drops_unasked(std::uint32_t /*storage*/) { return rng.chance(chance); }
-};
-
-/// Any of the policies, chosen when the program runs: one instance of the guide serves all.
-class AnyPolicy {
- public:
-  using Policies = std::variant<CostSizeStaleness, LargestFirst, LeastRecentlyUsed, NullEviction, DropAtRandom>;
-  AnyPolicy() = default;
-  explicit AnyPolicy(Policies policy) : policy_(std::move(policy)) {}
-
-  void touch(std::uint32_t s, const EvictionCandidate& candidate) {
-    std::visit([&](auto& policy) { policy.touch(s, candidate); }, policy_);
-  }
-  void erase(std::uint32_t s) {
-    std::visit([&](auto& policy) { policy.erase(s); }, policy_);
-  }
-  template <class MayGo>
-  [[nodiscard]] std::optional<std::uint32_t> pick(std::uint64_t clock, MayGo&& may_go) const {
-    return std::visit([&](const auto& policy) { return policy.pick(clock, may_go); }, policy_);
-  }
-  bool drops_unasked(std::uint32_t s) {
-    auto* at_random = std::get_if<DropAtRandom>(&policy_);
-    return at_random != nullptr && at_random->drops_unasked(s);
-  }
-
- private:
-  Policies policy_;
-};
-static_assert(EvictionPolicy<AnyPolicy> && DropsUnasked<AnyPolicy>);
 
 enum Kind : std::size_t {
   add, mul, mm, tanh_op, relu_in_place, exp_in_place, view_write, transposed, strided, dropout, noise, norm, split, layer_norm, cat, softmax,
@@ -260,8 +226,8 @@ void try_program(Rng& rng, Coverage& coverage) {
   if (mode == 1) policy = LargestFirst{};
   if (mode == 2) policy = LeastRecentlyUsed{};
   if (mode == 3) policy = NullEviction{};
-  if (mode == 4) policy = DropAtRandom{{}, 0.3, Rng{seed}};
-  if (mode == 5) policy = DropAtRandom{{}, 1, Rng{seed}};
+  if (mode == 4) policy = EvictAtRandom{{}, 0.3, Rng{seed}};
+  if (mode == 5) policy = EvictAtRandom{{}, 1, Rng{seed}};
   if (mode >= 4 && mode <= 6) options.max_plans = 0;
   const double share = 20 + static_cast<double>(rng.below(80));
   BasicMemoryBudget<AnyPolicy> budget{Budget(cpu_memory().live() + share_of(share, took)), options, AnyPolicy(policy)};
