@@ -10,9 +10,9 @@ execute_process(
   OUTPUT_VARIABLE included COMMAND_ERROR_IS_FATAL ANY)
 file(READ "${SOURCE_DIR}/include/reprise/report.hpp" report)
 set(left_out
-  free_memory plan/plan_file                                                                        # <filesystem>
+  free_memory one_per_process plan/plan_file                                                                        # <filesystem>
   graph/adapter graph/dependency graph/dependency_order                                             # Boost.Graph
-  plan/assign_offsets plan/first_fit plan/hole_list plan/page_give_backs plan/skyline               # arenas
+  plan/assign_offsets plan/buffers_of plan/first_fit plan/hole_list plan/page_give_backs plan/skyline               # arenas
   plan/step_plans guide/advice guide/background_planner guide/eviction guide/flat_index             # executors
   guide/followed_plan guide/shares guide/step_addresses)
 file(GLOB_RECURSE headers RELATIVE "${SOURCE_DIR}/include/reprise" "${SOURCE_DIR}/include/reprise/*.hpp")

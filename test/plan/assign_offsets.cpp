@@ -1,4 +1,5 @@
 #include <reprise/plan/assign_offsets.hpp>
+#include <reprise/plan/buffers_of.hpp>
 
 #include <map>
 

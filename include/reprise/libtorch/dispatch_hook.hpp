@@ -24,7 +24,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <reprise/error.hpp>
-#include <reprise/libtorch/counting_allocator.hpp>
+#include <reprise/one_per_process.hpp>
 
 namespace reprise {
 

@@ -9,14 +9,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include <reprise/one_per_process.hpp>
 #include <reprise/units.hpp>
-
-// State that must exist once in a process, however many shared objects include the headers and hide their symbols.
-#if defined(__GNUC__)
-#define REPRISE_ONE_PER_PROCESS [[gnu::visibility("default")]]
-#else
-#define REPRISE_ONE_PER_PROCESS
-#endif
 
 namespace reprise {
 

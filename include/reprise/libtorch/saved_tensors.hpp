@@ -20,7 +20,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
-#include <reprise/libtorch/counting_allocator.hpp>
+#include <reprise/one_per_process.hpp>
 
 namespace reprise {
 

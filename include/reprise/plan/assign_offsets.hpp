@@ -25,7 +25,6 @@
 #include <reprise/error.hpp>
 #include <reprise/plan/first_fit.hpp>
 #include <reprise/plan/hole_list.hpp>
-#include <reprise/plan/simulate.hpp>
 #include <reprise/plan/skyline.hpp>
 #include <reprise/units.hpp>
 
@@ -236,14 +235,6 @@ class ArenaPacker {
 /// starts.
 [[nodiscard]] inline ArenaPlan assign_offsets(std::span<const Buffer> buffers, const ArenaOptions& options = {}) {
   return detail::ArenaPacker{buffers, options}.run();
-}
-
-/// The storages of a schedule that are neither persistent nor there at the start, in the order of Resolution::storages.
-[[nodiscard]] inline std::vector<Buffer> buffers_of(const Resolution& resolution) {
-  std::vector<Buffer> buffers;
-  for (const StorageInstance& s : resolution.storages)
-    if (!s.persistent && s.made_by != no_index) buffers.push_back({s.first, std::int64_t{s.last} + 1, s.bytes});
-  return buffers;
 }
 
 }  // namespace reprise

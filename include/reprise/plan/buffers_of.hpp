@@ -1,0 +1,22 @@
+#pragma once
+// What a schedule's storages need of an arena: sizes and lifetimes, for assign_offsets().
+//
+//   const ArenaPlan arena = assign_offsets(buffers_of(resolve(graph, schedule)));
+
+#include <cstdint>
+#include <vector>
+
+#include <reprise/plan/assign_offsets.hpp>
+#include <reprise/plan/simulate.hpp>
+
+namespace reprise {
+
+/// The storages of a schedule that are neither persistent nor there at the start, in the order of Resolution::storages.
+[[nodiscard]] inline std::vector<Buffer> buffers_of(const Resolution& resolution) {
+  std::vector<Buffer> buffers;
+  for (const StorageInstance& s : resolution.storages)
+    if (!s.persistent && s.made_by != no_index) buffers.push_back({s.first, std::int64_t{s.last} + 1, s.bytes});
+  return buffers;
+}
+
+}  // namespace reprise
