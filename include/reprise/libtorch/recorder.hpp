@@ -80,7 +80,9 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     if (!tensor.defined() || !is_plain(tensor)) return;
     const StorageIndex known = table_.find(tensor.storage().unsafeGetStorageImpl());
     if (known == no_storage) {
-      watch(add_persistent(tensor, origin, index, role, std::move(name)));
+      const ValueId v = add_persistent(tensor, origin, index, role, std::move(name));
+      watch(v);
+      find_shared_memory(storage_of(v));
       return;
     }
     if (!view_of(known, tensor).valid()) add_alias(known, geometry_of(tensor));
@@ -427,7 +429,29 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
                           ? add_persistent(tensor, Origin::captured, 0, Role::optimizer_state, "optimizer." + number)
                           : add_persistent(tensor, Origin::captured, 0, Role::constant, "captured." + number);
     watch(v);
+    find_shared_memory(storage_of(v));
     return v;
+  }
+
+  // A tensor over memory of the user's own (from_blob) may lie inside of another tensor's block. A write to one then changes the other
+  // without a word, so that nothing may be recomputed from either.
+  void find_shared_memory(StorageIndex s) {
+    if (!state_[s].foreign) {
+      for (const StorageIndex other : foreign_)
+        if (table_.overlap(s, other)) note_shared_memory(s, other);
+      return;
+    }
+    for (StorageIndex other = 0; other < table_.size(); ++other)
+      if (other != s && table_.overlap(s, other)) note_shared_memory(s, other);
+    foreign_.push_back(s);
+  }
+  void note_shared_memory(StorageIndex a, StorageIndex b) {
+    for (const StorageIndex s : {a, b})
+      if (hooks_ == nullptr || !hooks_->host_access(s)) refuse("'" + name_of(a) + "' and '" + name_of(b) + "' lie in the same memory");
+  }
+  [[nodiscard]] std::string name_of(StorageIndex s) const {
+    const RecordedValue& root = recording_.values[state_[s].root.index];
+    return root.producer.valid() ? recording_.calls[root.producer.index].op_name() : root.name;
   }
 
   // ── what an op writes and makes ───────────────────────────────────────────────────────────────────────────────────────
@@ -661,6 +685,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
   std::vector<ValueId> released_;      // since the last op
   std::vector<StorageIndex> written_;  // by the running op
   std::size_t released_count_ = 0;
+  std::vector<StorageIndex> foreign_;  // over memory of the user's own
   bool heeds_foreign_ = false;
 };
 

@@ -73,6 +73,14 @@ class StorageTable {
   [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> lock(StorageIndex s) const { return entries_[s].weak.lock(); }
   [[nodiscard]] bool alive(StorageIndex s) const { return entries_[s].weak.use_count() > 0; }
   [[nodiscard]] bool emptied(StorageIndex s) const { return entries_[s].emptied; }
+  /// Whether two storages that have their bytes lie in the same memory.
+  [[nodiscard]] bool overlap(StorageIndex a, StorageIndex b) const {
+    const auto one = lock(a), other = lock(b);
+    if (!one || !other || one->device() != other->device()) return false;
+    const auto begin = [](const auto& storage) { return reinterpret_cast<std::uintptr_t>(storage->_mutable_data_ptr_no_checks().get()); };
+    if (begin(one) == 0 || begin(other) == 0) return false;
+    return begin(one) < begin(other) + other->nbytes() && begin(other) < begin(one) + one->nbytes();
+  }
 
   /// It has died: what little memory it still takes, among larger blocks that want to become one, is given back.
   void forget(StorageIndex s) {
