@@ -433,9 +433,10 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     return v;
   }
 
-  // A tensor over memory of the user's own (from_blob) may lie inside of another tensor's block. A write to one then changes the other
-  // without a word, so that nothing may be recomputed from either.
+  // A tensor over memory of the user's own (from_blob) may lie inside of another tensor's block: an op that writes one then changes the
+  // other, and the graph does not say so. A guided step looks for that itself, at each op.
   void find_shared_memory(StorageIndex s) {
+    if (heeds_foreign_) return;
     if (!state_[s].foreign) {
       for (const StorageIndex other : foreign_)
         if (table_.overlap(s, other)) note_shared_memory(s, other);
@@ -446,8 +447,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     foreign_.push_back(s);
   }
   void note_shared_memory(StorageIndex a, StorageIndex b) {
-    for (const StorageIndex s : {a, b})
-      if (hooks_ == nullptr || !hooks_->host_access(s)) refuse("'" + name_of(a) + "' and '" + name_of(b) + "' lie in the same memory");
+    refuse("'" + name_of(a) + "' and '" + name_of(b) + "' lie in the same memory");
   }
   [[nodiscard]] std::string name_of(StorageIndex s) const {
     const RecordedValue& root = recording_.values[state_[s].root.index];
