@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
 #include <reprise/libtorch.hpp>
 
 #include "support/cli.hpp"

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include <reprise/plan/live_schedule.hpp>
+#include <reprise/plan/search/live_schedule.hpp>
 #include <reprise_test/random_graphs.hpp>
 
 int main() {

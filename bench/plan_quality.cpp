@@ -20,7 +20,7 @@
 #include <vector>
 
 #include <reprise/graph/json.hpp>
-#include <reprise/plan/assign_offsets.hpp>
+#include <reprise/pack/assign_offsets.hpp>
 #include <reprise/plan/buffers_of.hpp>
 #include <reprise/plan/strategies.hpp>
 #include <reprise_test/random_graphs.hpp>

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include <nlohmann/json.hpp>
-#include <reprise/error.hpp>
-#include <reprise/units.hpp>
+#include <reprise/base/error.hpp>
+#include <reprise/base/units.hpp>
 
 #include "side_by_side.hpp"
 #include "support/progress.hpp"

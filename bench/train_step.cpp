@@ -25,10 +25,10 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
+#include <reprise/base/units.hpp>
 #include <reprise/profile/mem_probes/resident_probe.hpp>
 #include <reprise/report/svg.hpp>
-#include <reprise/units.hpp>
 
 #include "side_by_side.hpp"
 

@@ -104,7 +104,9 @@ function(reprise_add_tree_test)
     -D "SOURCE_DIR=${PROJECT_SOURCE_DIR}" -D "COMPILER=${CMAKE_CXX_COMPILER}"
     -D "INCLUDES=$<JOIN:$<TARGET_PROPERTY:reprise,INTERFACE_INCLUDE_DIRECTORIES>,|>"
     -P "${CMAKE_CURRENT_SOURCE_DIR}/tree.cmake")
-  set_tests_properties("tree" PROPERTIES LABELS build TIMEOUT 300)
+  add_test(NAME "layers" COMMAND ${CMAKE_COMMAND}
+    -D "SOURCE_DIR=${PROJECT_SOURCE_DIR}" -P "${CMAKE_CURRENT_SOURCE_DIR}/layers.cmake")
+  set_tests_properties("tree" "layers" PROPERTIES LABELS build TIMEOUT 300)
 endfunction()
 
 # A project that uses Reprise as strangers do: from its source folder, and installed.

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include <reprise/graph/analysis.hpp>
-#include <reprise/graph/dot.hpp>
 #include <reprise/graph/json.hpp>
 #include <reprise/libtorch.hpp>
+#include <reprise/report/dot.hpp>
 
 #include "models/task.hpp"
 #include "support/cli.hpp"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include <reprise/plan/assign_offsets.hpp>
+#include <reprise/pack/assign_offsets.hpp>
 #include <reprise/plan/plan_file.hpp>
 
 #include "support/cli.hpp"

@@ -21,7 +21,7 @@
 #include <reprise/plan/frontier.hpp>
 #include <reprise/plan/plan_file.hpp>
 #include <reprise/plan/strategies.hpp>
-#include <reprise/rewrite/pictures.hpp>
+#include <reprise/report/pictures.hpp>
 
 #include "support/cli.hpp"
 

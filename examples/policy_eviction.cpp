@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include <reprise/guide/eviction.hpp>
+#include <reprise/plan/eviction.hpp>
 
 class CheapestFirst {
  public:

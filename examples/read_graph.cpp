@@ -4,8 +4,8 @@
 #include <iostream>
 
 #include <reprise/graph/analysis.hpp>
-#include <reprise/graph/dot.hpp>
 #include <reprise/graph/json.hpp>
+#include <reprise/report/dot.hpp>
 
 int main(int argc, char** argv) {
   const reprise::StepGraph graph = reprise::read_graph_file(argc > 1 ? argv[1] : "step.json");

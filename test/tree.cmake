@@ -10,11 +10,12 @@ execute_process(
   OUTPUT_VARIABLE included COMMAND_ERROR_IS_FATAL ANY)
 file(READ "${SOURCE_DIR}/include/reprise/report.hpp" report)
 set(left_out
-  free_memory one_per_process plan/plan_file                                                                        # <filesystem>
+  base/free_memory base/one_per_process plan/plan_file                                              # <filesystem>
   graph/adapter graph/dependency graph/dependency_order                                             # Boost.Graph
-  plan/assign_offsets plan/buffers_of plan/first_fit plan/hole_list plan/page_give_backs plan/skyline               # arenas
-  plan/step_plans guide/advice guide/background_planner guide/eviction guide/flat_index             # executors
-  guide/followed_plan guide/shares guide/step_addresses)
+  plan/buffers_of pack/assign_offsets pack/first_fit pack/hole_list pack/page_give_backs           # arenas
+  pack/skyline pack/step_addresses
+  plan/step_plans plan/advice plan/background_planner plan/eviction base/flat_index                 # executors
+  plan/followed_plan plan/shares)
 file(GLOB_RECURSE headers RELATIVE "${SOURCE_DIR}/include/reprise" "${SOURCE_DIR}/include/reprise/*.hpp")
 list(FILTER headers EXCLUDE REGEX "^(libtorch|cuda)(/|\\.hpp)")
 list(REMOVE_ITEM headers report.hpp)

@@ -1,7 +1,7 @@
 // The counting allocator as a shared object, so that a Python process is measured by the same means: loaded before the first tensor.
 // And the digest of examples/support/compare_run.hpp, so that bits can be compared across languages.
 
-#include <reprise/libtorch/counting_allocator.hpp>
+#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
 
 extern "C" {
 long long reprise_live() { return reprise::cpu_memory().live().count; }

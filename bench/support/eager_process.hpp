@@ -26,8 +26,8 @@
 
 #include <c10/core/CPUAllocator.h>
 
-#include <reprise/error.hpp>
-#include <reprise/hash_bytes.hpp>
+#include <reprise/base/error.hpp>
+#include <reprise/base/hash_bytes.hpp>
 
 #include "support/cli.hpp"
 #include "support/trainer.hpp"

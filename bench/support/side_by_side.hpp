@@ -15,7 +15,7 @@
 #include <vector>
 
 #include <nlohmann/json.hpp>
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
 
 #include "support/cli.hpp"
 #include "support/output.hpp"

@@ -6,7 +6,7 @@
 #include <functional>
 #include <utility>
 
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
 
 #include "bert.hpp"
 #include "gpt2.hpp"

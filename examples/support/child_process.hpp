@@ -21,8 +21,8 @@
 #include <thread>
 #include <vector>
 
-#include <reprise/error.hpp>
-#include <reprise/units.hpp>
+#include <reprise/base/error.hpp>
+#include <reprise/base/units.hpp>
 
 namespace examples {
 

@@ -26,8 +26,8 @@
 #include <string_view>
 #include <vector>
 
-#include <reprise/error.hpp>
-#include <reprise/units.hpp>
+#include <reprise/base/error.hpp>
+#include <reprise/base/units.hpp>
 
 namespace examples {
 

@@ -16,8 +16,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <reprise/base/units.hpp>
 #include <reprise/report/svg.hpp>
-#include <reprise/units.hpp>
 
 #include "statistics.hpp"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string_view>
 
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
 #include <torch/torch.h>
 
 namespace examples {

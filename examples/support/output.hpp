@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
 
 namespace examples {
 

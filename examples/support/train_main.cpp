@@ -10,9 +10,9 @@
 #include <utility>
 
 #include <nlohmann/json.hpp>
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
+#include <reprise/base/units.hpp>
 #include <reprise/plan/strategies.hpp>
-#include <reprise/units.hpp>
 
 #include "support/cli.hpp"
 #include "support/output.hpp"

@@ -2,14 +2,14 @@
 // What people look at: pages, plots, tables, traces, pictures, listings. Made from what the pipeline (reprise.hpp) gives.
 
 #include <reprise/graph/diff.hpp>
-#include <reprise/graph/dot.hpp>
+#include <reprise/report/dot.hpp>
 
 #include <reprise/profile/metrics.hpp>
 
+#include <reprise/report/extraction_dot.hpp>
+#include <reprise/report/listing.hpp>
+#include <reprise/report/pictures.hpp>
 #include <reprise/rewrite/extract.hpp>
-#include <reprise/rewrite/extraction_dot.hpp>
-#include <reprise/rewrite/listing.hpp>
-#include <reprise/rewrite/pictures.hpp>
 
 #include <reprise/report/batch_page.hpp>
 #include <reprise/report/batch_plots.hpp>

@@ -3,20 +3,20 @@
 //
 // Beside it stands what costs a compiler much and is asked for by few (docs/install.md says how much):
 //   reprise/report.hpp                                                 what people look at: pages, plots, tables, pictures, listings
-//   reprise/plan/plan_file.hpp, reprise/free_memory.hpp                plans in files and the machine's memory: <filesystem>
+//   reprise/plan/plan_file.hpp, reprise/base/free_memory.hpp                plans in files and the machine's memory: <filesystem>
 //   reprise/graph/adapter.hpp, dependency.hpp, dependency_order.hpp    the graph as Boost.Graph sees it
-//   reprise/plan/assign_offsets.hpp, page_give_backs.hpp               a plan's buffers in one arena, and what they stand on
+//   reprise/pack/assign_offsets.hpp, page_give_backs.hpp               a plan's buffers in one arena, and what they stand on
 //   reprise/plan/step_plans.hpp, reprise/guide/                        for what carries plans out; guide/eviction.hpp has EvictionPolicy
 //
 // Programs that train include <reprise/libtorch.hpp>, which brings what it needs of all this.
 
-#include <reprise/concepts.hpp>
-#include <reprise/error.hpp>
-#include <reprise/hash_bytes.hpp>
-#include <reprise/ids.hpp>
-#include <reprise/log.hpp>
-#include <reprise/units.hpp>
-#include <reprise/version.hpp>
+#include <reprise/base/error.hpp>
+#include <reprise/base/hash_bytes.hpp>
+#include <reprise/base/ids.hpp>
+#include <reprise/base/log.hpp>
+#include <reprise/base/units.hpp>
+#include <reprise/base/version.hpp>
+#include <reprise/plan/concepts.hpp>
 
 #include <reprise/graph/analysis.hpp>
 #include <reprise/graph/builder.hpp>
@@ -38,26 +38,27 @@
 #include <reprise/profile/timers/steady_timer.hpp>
 #include <reprise/profile/transfer_times.hpp>
 
-#include <reprise/plan/chain_blocks.hpp>
+#include <reprise/graph/schedule.hpp>
+#include <reprise/graph/simulate.hpp>
 #include <reprise/plan/cost_models/byte_cost.hpp>
 #include <reprise/plan/cost_models/measured_cost.hpp>
 #include <reprise/plan/decisions.hpp>
 #include <reprise/plan/frontier.hpp>
-#include <reprise/plan/lazy_recompute.hpp>
 #include <reprise/plan/least_extra.hpp>
-#include <reprise/plan/live_schedule.hpp>
-#include <reprise/plan/max_flow.hpp>
-#include <reprise/plan/overload_sum.hpp>
-#include <reprise/plan/peak_tree.hpp>
-#include <reprise/plan/penalised_search.hpp>
 #include <reprise/plan/pins.hpp>
 #include <reprise/plan/planner.hpp>
-#include <reprise/plan/recompute_search.hpp>
-#include <reprise/plan/repeated_blocks.hpp>
 #include <reprise/plan/request.hpp>
-#include <reprise/plan/schedule.hpp>
-#include <reprise/plan/schedule_facts.hpp>
-#include <reprise/plan/simulate.hpp>
+#include <reprise/plan/search/chain_blocks.hpp>
+#include <reprise/plan/search/lazy_recompute.hpp>
+#include <reprise/plan/search/live_schedule.hpp>
+#include <reprise/plan/search/max_flow.hpp>
+#include <reprise/plan/search/overload_sum.hpp>
+#include <reprise/plan/search/peak_tree.hpp>
+#include <reprise/plan/search/penalised_search.hpp>
+#include <reprise/plan/search/recompute_search.hpp>
+#include <reprise/plan/search/repeated_blocks.hpp>
+#include <reprise/plan/search/schedule_facts.hpp>
+#include <reprise/plan/search/undoable_schedule.hpp>
 #include <reprise/plan/strategies.hpp>
 #include <reprise/plan/strategies/anneal.hpp>
 #include <reprise/plan/strategies/chain_dp.hpp>
@@ -65,7 +66,6 @@
 #include <reprise/plan/strategies/min_cut.hpp>
 #include <reprise/plan/strategies/mu_two.hpp>
 #include <reprise/plan/strategies/portfolio.hpp>
-#include <reprise/plan/undoable_schedule.hpp>
 
 #include <reprise/rewrite/backends/ir_backend.hpp>
 #include <reprise/rewrite/backends/null_backend.hpp>

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <optional>
 
-#include <reprise/guide/eviction.hpp>
+#include <reprise/plan/eviction.hpp>
 
 struct Eraseless {
   void touch(std::uint32_t, const reprise::EvictionCandidate&) {}

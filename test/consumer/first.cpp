@@ -1,7 +1,7 @@
 // Includes everything, as second.cpp does, and trains with TrainStep.
 
-#include <reprise/libtorch.hpp>
 #include <reprise/graph/dependency_order.hpp>
+#include <reprise/libtorch.hpp>
 #include <reprise/plan/plan_file.hpp>
 #include <reprise/report.hpp>
 #include <reprise/reprise.hpp>

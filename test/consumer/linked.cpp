@@ -4,7 +4,7 @@
 
 #include <ATen/ops/empty.h>
 
-#include <reprise/libtorch/counting_allocator.hpp>
+#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
 
 int main() {
   const auto before = reprise::cpu_memory().live();

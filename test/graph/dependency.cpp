@@ -6,7 +6,7 @@
 #include <boost/graph/adjacency_list.hpp>
 
 #include <reprise/graph/builder.hpp>
-#include <reprise/plan/simulate.hpp>
+#include <reprise/graph/simulate.hpp>
 #include <reprise_test/catch.hpp>
 #include <reprise_test/random_graphs.hpp>
 #include <reprise_test/refusal.hpp>

@@ -11,9 +11,9 @@
 #include <boost/graph/strong_components.hpp>
 
 #include <reprise/graph/dependency_order.hpp>
-#include <reprise/guide/eviction.hpp>
 #include <reprise/libtorch.hpp>
-#include <reprise/plan/assign_offsets.hpp>
+#include <reprise/pack/assign_offsets.hpp>
+#include <reprise/plan/eviction.hpp>
 #include <reprise/plan/plan_file.hpp>
 #include <reprise/report.hpp>
 #include <reprise/reprise.hpp>

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
 
 #include <reprise_test/catch.hpp>
 

@@ -32,7 +32,7 @@ function(expect case answer regex)
   endforeach()
 endfunction()
 
-file(STRINGS "${SOURCE_DIR}/include/reprise/version.hpp" numbers REGEX "^#define REPRISE_VERSION_")
+file(STRINGS "${SOURCE_DIR}/include/reprise/base/version.hpp" numbers REGEX "^#define REPRISE_VERSION_")
 list(TRANSFORM numbers REPLACE "^.* " "")
 list(JOIN numbers "." version)
 list(GET numbers 0 major)

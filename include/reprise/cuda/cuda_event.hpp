@@ -14,7 +14,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include <reprise/units.hpp>
+#include <reprise/base/units.hpp>
 
 namespace reprise {
 

@@ -21,8 +21,8 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <reprise/base/units.hpp>
 #include <reprise/cuda/cuda_event.hpp>
-#include <reprise/units.hpp>
 
 namespace reprise {
 

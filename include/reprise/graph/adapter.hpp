@@ -29,9 +29,9 @@
 #include <boost/graph/graph_traits.hpp>
 #include <boost/graph/properties.hpp>
 
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
+#include <reprise/base/ids.hpp>
 #include <reprise/graph/step_graph.hpp>
-#include <reprise/ids.hpp>
 
 namespace reprise {
 

@@ -21,8 +21,8 @@
 #include <cstdint>
 #include <vector>
 
+#include <reprise/graph/simulate.hpp>
 #include <reprise/graph/step_graph.hpp>
-#include <reprise/plan/simulate.hpp>
 
 namespace reprise {
 

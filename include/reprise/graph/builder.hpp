@@ -17,7 +17,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
 #include <reprise/graph/step_graph.hpp>
 
 namespace reprise {

@@ -19,7 +19,7 @@
 #include <string_view>
 #include <system_error>
 
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
 #include <reprise/graph/json_text.hpp>
 
 namespace reprise {

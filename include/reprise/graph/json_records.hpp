@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
 #include <reprise/graph/json_parser.hpp>
 #include <reprise/graph/json_text.hpp>
 

@@ -23,12 +23,12 @@
 #include <utility>
 #include <vector>
 
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
 #include <reprise/graph/builder.hpp>
 #include <reprise/graph/json_records.hpp>
 #include <reprise/graph/json_text.hpp>
+#include <reprise/graph/simulate.hpp>
 #include <reprise/graph/step_graph.hpp>
-#include <reprise/plan/simulate.hpp>
 
 namespace reprise {
 

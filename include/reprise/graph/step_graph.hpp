@@ -22,9 +22,9 @@
 #include <utility>
 #include <vector>
 
-#include <reprise/error.hpp>
-#include <reprise/ids.hpp>
-#include <reprise/units.hpp>
+#include <reprise/base/error.hpp>
+#include <reprise/base/ids.hpp>
+#include <reprise/base/units.hpp>
 
 namespace reprise {
 

@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
 #include <reprise/graph/json_records.hpp>
 #include <reprise/graph/json_text.hpp>
 #include <reprise/graph/step_graph.hpp>

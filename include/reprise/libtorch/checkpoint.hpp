@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include <reprise/libtorch/checkpoint_region.hpp>
+#include <reprise/libtorch/checkpoint/checkpoint_region.hpp>
 
 namespace reprise {
 

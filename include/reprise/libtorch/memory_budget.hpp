@@ -30,13 +30,13 @@
 #include <utility>
 #include <vector>
 
-#include <reprise/guide/advice.hpp>
-#include <reprise/libtorch/budget.hpp>
-#include <reprise/libtorch/guide.hpp>
-#include <reprise/libtorch/memory_budget_options.hpp>
-#include <reprise/libtorch/model_tensors.hpp>
-#include <reprise/libtorch/step_report.hpp>
-#include <reprise/libtorch/stream_cache.hpp>
+#include <reprise/libtorch/guided/guide.hpp>
+#include <reprise/libtorch/guided/stream_cache.hpp>
+#include <reprise/libtorch/options/budget.hpp>
+#include <reprise/libtorch/options/memory_budget_options.hpp>
+#include <reprise/libtorch/options/step_report.hpp>
+#include <reprise/libtorch/torch/model_tensors.hpp>
+#include <reprise/plan/advice.hpp>
 
 namespace reprise {
 

@@ -27,9 +27,9 @@
 #include <utility>
 #include <vector>
 
-#include <reprise/libtorch/model_tensors.hpp>
-#include <reprise/libtorch/step_arguments.hpp>
-#include <reprise/libtorch/step_engine.hpp>
+#include <reprise/libtorch/torch/model_tensors.hpp>
+#include <reprise/libtorch/torch/step_arguments.hpp>
+#include <reprise/libtorch/train_step/step_engine.hpp>
 
 namespace reprise {
 

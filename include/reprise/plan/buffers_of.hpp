@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include <reprise/plan/assign_offsets.hpp>
-#include <reprise/plan/simulate.hpp>
+#include <reprise/graph/simulate.hpp>
+#include <reprise/pack/assign_offsets.hpp>
 
 namespace reprise {
 

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include <reprise/plan/schedule.hpp>
+#include <reprise/graph/schedule.hpp>
 
 namespace reprise {
 

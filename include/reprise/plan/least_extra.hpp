@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <reprise/plan/simulate.hpp>
+#include <reprise/graph/simulate.hpp>
 #include <reprise/plan/strategies/exhaustive.hpp>
 
 namespace reprise {

@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
-#include <reprise/plan/live_schedule.hpp>
 #include <reprise/plan/request.hpp>
+#include <reprise/plan/search/live_schedule.hpp>
 
 namespace reprise {
 

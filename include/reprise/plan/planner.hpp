@@ -15,11 +15,11 @@
 #include <string>
 #include <utility>
 
-#include <reprise/concepts.hpp>
+#include <reprise/graph/simulate.hpp>
+#include <reprise/plan/concepts.hpp>
 #include <reprise/plan/cost_models/measured_cost.hpp>
 #include <reprise/plan/least_extra.hpp>
 #include <reprise/plan/pins.hpp>
-#include <reprise/plan/simulate.hpp>
 #include <reprise/plan/strategies/anneal.hpp>
 
 namespace reprise {

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include <reprise/ids.hpp>
-#include <reprise/units.hpp>
+#include <reprise/base/ids.hpp>
+#include <reprise/base/units.hpp>
 
 namespace reprise {
 

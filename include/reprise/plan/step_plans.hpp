@@ -20,10 +20,10 @@
 #include <utility>
 #include <vector>
 
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
+#include <reprise/graph/simulate.hpp>
 #include <reprise/plan/plan_file.hpp>
 #include <reprise/plan/planner.hpp>
-#include <reprise/plan/simulate.hpp>
 
 namespace reprise {
 

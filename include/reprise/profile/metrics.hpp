@@ -30,7 +30,7 @@
 #include <reprise/graph/analysis.hpp>
 #include <reprise/graph/builder.hpp>
 #include <reprise/graph/dependency.hpp>
-#include <reprise/plan/simulate.hpp>
+#include <reprise/graph/simulate.hpp>
 #include <reprise/profile/profile.hpp>
 
 namespace reprise {

@@ -12,9 +12,9 @@
 #include <numeric>
 #include <vector>
 
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
+#include <reprise/graph/simulate.hpp>
 #include <reprise/graph/step_graph.hpp>
-#include <reprise/plan/simulate.hpp>
 
 namespace reprise {
 

@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
 #include <reprise/profile/concepts.hpp>
 #include <reprise/profile/mem_probes/null_probe.hpp>
 #include <reprise/profile/timers/steady_timer.hpp>

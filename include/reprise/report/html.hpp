@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
 #include <reprise/graph/analysis.hpp>
 #include <reprise/graph/json_text.hpp>
 #include <reprise/profile/metrics.hpp>

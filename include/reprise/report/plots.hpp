@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
 #include <reprise/graph/analysis.hpp>
 #include <reprise/profile/metrics.hpp>
 #include <reprise/profile/profile.hpp>

@@ -28,8 +28,8 @@
 #include <utility>
 #include <vector>
 
+#include <reprise/base/units.hpp>
 #include <reprise/report/markup.hpp>
-#include <reprise/units.hpp>
 
 namespace reprise {
 

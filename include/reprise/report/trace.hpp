@@ -23,11 +23,11 @@
 #include <string_view>
 #include <vector>
 
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
 #include <reprise/graph/json_text.hpp>
+#include <reprise/graph/schedule.hpp>
+#include <reprise/graph/simulate.hpp>
 #include <reprise/graph/step_graph.hpp>
-#include <reprise/plan/schedule.hpp>
-#include <reprise/plan/simulate.hpp>
 
 namespace reprise {
 

@@ -21,10 +21,10 @@
 #include <string>
 #include <vector>
 
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
+#include <reprise/graph/schedule.hpp>
+#include <reprise/graph/simulate.hpp>
 #include <reprise/graph/step_graph.hpp>
-#include <reprise/plan/schedule.hpp>
-#include <reprise/plan/simulate.hpp>
 #include <reprise/rewrite/names.hpp>
 
 namespace reprise {

@@ -22,7 +22,7 @@
 #include <string_view>
 #include <vector>
 
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
 #include <reprise/graph/step_graph.hpp>
 #include <reprise/rewrite/rewriting.hpp>
 #include <reprise/rewrite/write_order.hpp>

@@ -14,9 +14,9 @@
 #include <type_traits>
 #include <utility>
 
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
+#include <reprise/graph/schedule.hpp>
 #include <reprise/graph/step_graph.hpp>
-#include <reprise/plan/schedule.hpp>
 #include <reprise/rewrite/backends/null_backend.hpp>
 #include <reprise/rewrite/concepts.hpp>
 #include <reprise/rewrite/lint.hpp>

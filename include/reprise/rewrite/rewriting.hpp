@@ -20,10 +20,10 @@
 #include <utility>
 #include <vector>
 
+#include <reprise/base/ids.hpp>
+#include <reprise/graph/schedule.hpp>
+#include <reprise/graph/simulate.hpp>
 #include <reprise/graph/step_graph.hpp>
-#include <reprise/ids.hpp>
-#include <reprise/plan/schedule.hpp>
-#include <reprise/plan/simulate.hpp>
 
 namespace reprise {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <variant>
 
-#include <reprise/guide/eviction.hpp>
+#include <reprise/plan/eviction.hpp>
 #include <reprise_test/random_graphs.hpp>
 
 namespace reprise::testing {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <reprise/graph/dependency.hpp>
-#include <reprise/plan/simulate.hpp>
+#include <reprise/graph/simulate.hpp>
 #include <reprise_test/random_graphs.hpp>
 
 namespace reprise::testing {

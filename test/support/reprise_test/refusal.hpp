@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include <reprise/error.hpp>
+#include <reprise/base/error.hpp>
 
 namespace reprise_test {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <initializer_list>
 
-#include <reprise/plan/schedule.hpp>
+#include <reprise/graph/schedule.hpp>
 
 namespace reprise_test {
 

@@ -5,7 +5,7 @@
 //
 // It falls short for ops that compute more than they move (convolution, matrix product): measure those.
 
-#include <reprise/concepts.hpp>
+#include <reprise/plan/concepts.hpp>
 
 namespace reprise {
 

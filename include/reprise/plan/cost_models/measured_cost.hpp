@@ -1,7 +1,7 @@
 #pragma once
 // What was measured: the graph's own times. The cost model to copy for one's own.
 
-#include <reprise/concepts.hpp>
+#include <reprise/plan/concepts.hpp>
 
 namespace reprise {
 

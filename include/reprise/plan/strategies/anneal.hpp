@@ -12,10 +12,10 @@
 #include <cstdint>
 #include <vector>
 
-#include <reprise/concepts.hpp>
-#include <reprise/plan/penalised_search.hpp>
-#include <reprise/plan/recompute_search.hpp>
-#include <reprise/plan/simulate.hpp>
+#include <reprise/graph/simulate.hpp>
+#include <reprise/plan/concepts.hpp>
+#include <reprise/plan/search/penalised_search.hpp>
+#include <reprise/plan/search/recompute_search.hpp>
 #include <reprise/plan/strategies/chain_dp.hpp>
 #include <reprise/plan/strategies/exhaustive.hpp>
 #include <reprise/plan/strategies/min_cut.hpp>

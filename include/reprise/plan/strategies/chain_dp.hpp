@@ -17,8 +17,8 @@
 #include <limits>
 #include <vector>
 
-#include <reprise/concepts.hpp>
-#include <reprise/plan/chain_blocks.hpp>
+#include <reprise/plan/concepts.hpp>
+#include <reprise/plan/search/chain_blocks.hpp>
 
 namespace reprise {
 

@@ -17,8 +17,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include <reprise/concepts.hpp>
-#include <reprise/plan/live_schedule.hpp>
+#include <reprise/plan/concepts.hpp>
+#include <reprise/plan/search/live_schedule.hpp>
 
 namespace reprise {
 

@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include <reprise/concepts.hpp>
-#include <reprise/plan/lazy_recompute.hpp>
-#include <reprise/plan/max_flow.hpp>
+#include <reprise/plan/concepts.hpp>
+#include <reprise/plan/search/lazy_recompute.hpp>
+#include <reprise/plan/search/max_flow.hpp>
 
 namespace reprise {
 

@@ -15,10 +15,10 @@
 #include <set>
 #include <vector>
 
-#include <reprise/concepts.hpp>
+#include <reprise/plan/concepts.hpp>
 #include <reprise/plan/decisions.hpp>
-#include <reprise/plan/lazy_recompute.hpp>
-#include <reprise/plan/recompute_search.hpp>
+#include <reprise/plan/search/lazy_recompute.hpp>
+#include <reprise/plan/search/recompute_search.hpp>
 
 namespace reprise {
 

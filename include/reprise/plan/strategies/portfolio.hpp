@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include <reprise/concepts.hpp>
-#include <reprise/plan/simulate.hpp>
+#include <reprise/graph/simulate.hpp>
+#include <reprise/plan/concepts.hpp>
 #include <reprise/plan/strategies/anneal.hpp>
 #include <reprise/plan/strategies/chain_dp.hpp>
 #include <reprise/plan/strategies/exhaustive.hpp>

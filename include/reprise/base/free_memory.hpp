@@ -1,0 +1,44 @@
+#pragma once
+// How much memory the process can still take before the system refuses or kills it.
+//
+//   free_memory()       12 GiB: the smaller of what the machine has left (MemAvailable) and what the control group leaves
+//
+// Linux only: elsewhere, and where neither can be read, 0: not known.
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include <reprise/base/units.hpp>
+
+namespace reprise {
+
+namespace detail {
+
+/// The number in a file of one line; none for "max", or where there is no such file.
+inline std::optional<Bytes> number_in(const std::filesystem::path& file) {
+  std::int64_t bytes = 0;
+  std::ifstream in(file);
+  return in >> bytes ? std::optional(Bytes{bytes}) : std::nullopt;
+}
+
+inline std::optional<Bytes> available_on_machine(const std::filesystem::path& meminfo) {
+  std::ifstream in(meminfo);
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with("MemAvailable:")) return Bytes{std::stoll(line.substr(13)) * 1024};
+  return std::nullopt;
+}
+
+}  // namespace detail
+
+[[nodiscard]] inline Bytes free_memory(const std::filesystem::path& meminfo = "/proc/meminfo",
+                                       const std::filesystem::path& control_group = "/sys/fs/cgroup") {
+  std::optional<Bytes> left = detail::available_on_machine(meminfo);
+  const auto most = detail::number_in(control_group / "memory.max"), now = detail::number_in(control_group / "memory.current");
+  if (most && now) left = std::min(left.value_or(*most), std::max(*most - *now, Bytes{0}));
+  return left.value_or(Bytes{0});
+}
+
+}  // namespace reprise

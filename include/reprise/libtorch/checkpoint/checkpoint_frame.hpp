@@ -1,0 +1,185 @@
+#pragma once
+// What a checkpointed region leaves behind until its backward: no activations, but all that is needed to make them again.
+//
+//   h = x.mm(w); y = h.relu(); return y.mm(v);        the region, over the argument x
+//
+//   arguments    {x}                                  kept, with the number of times that it had been written
+//   items        0: x, 1: w      not made inside:     kept as autograd would, they exist anyway
+//                2: y            made inside:         shape and maker (aten::relu); its bytes are gone with the forward
+//                3: v            not made inside
+//   run          calls the function again, on new tensors over the arguments' storages
+//
+// Items are numbered in the order in which autograd saves; running again saves in the same order, so that number 2 is y again.
+// An item that autograd has let go of (its backward is done) is wanted no more: running again stops at the last one that is.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <c10/core/TensorImpl.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <reprise/base/error.hpp>
+#include <reprise/libtorch/torch/ambient_state.hpp>
+#include <reprise/libtorch/torch/geometry.hpp>
+#include <reprise/libtorch/torch/op_facts.hpp>
+#include <reprise/libtorch/torch/saved_tensors.hpp>
+
+namespace reprise {
+
+struct CheckpointOptions {
+  /// Results of these ops ("aten::mm") are kept from the forward; everything else is computed again. See keep_matmuls().
+  std::function<bool(std::string_view op)> keep{};
+  /// Stop computing again at the last tensor that backward wants. It is done by an exception: say false where a function that is
+  /// noexcept, or that catches everything, lies between.
+  bool early_stop = true;
+};
+
+/// How often a tensor had been written, and whether it has been since.
+class WriteMark {
+ public:
+  WriteMark() = default;
+  explicit WriteMark(const at::Tensor& t) : counter_(t.unsafeGetTensorImpl()->version_counter()), then_(count()) {}
+  [[nodiscard]] bool written_since() const { return count() != then_; }
+  [[nodiscard]] std::uint32_t then() const { return then_; }
+  [[nodiscard]] std::uint32_t count() const { return counter_.enabled() ? counter_.current_version() : 0; }
+  void set_back() {
+    if (counter_.enabled()) counter_.set_version(then_);
+  }
+
+ private:
+  c10::VariableVersion counter_{c10::VariableVersion::DISABLED};
+  std::uint32_t then_ = 0;
+};
+
+/// Whoever saved it for backward gets the same tensor, or one that was made again.
+struct SavedItem {
+  c10::SmallVector<std::int64_t, 5> sizes{};
+  at::ScalarType dtype = at::ScalarType::Undefined;
+  at::Device device = at::kCPU;
+  const OpFacts* maker = nullptr;
+  WriteMark mark{};
+  bool made_inside = false;
+  bool wanted = false;                       ///< autograd has not let go of it
+  std::shared_ptr<SavedTensor> elsewhere{};  ///< of what was not made inside
+};
+
+struct SavedArgument {
+  std::shared_ptr<SavedTensor> tensor{};  ///< none where the region wrote to it: then `old` has what it was
+  std::ptrdiff_t old = -1;
+  Geometry geometry{};
+  WriteMark mark{};
+  bool requires_grad = false, leaf = true;
+};
+
+/// What a storage from before the region held when the region first wrote to it.
+struct OldContents {
+  std::shared_ptr<SavedTensor> bytes{};
+  std::optional<c10::Storage> storage{};  ///< of one that is no argument: its contents are put back while the region runs again
+};
+
+/// A call whose results were kept: no results where they were written afterwards, and it must be run again.
+struct KeptCall {
+  const OpFacts* op = nullptr;
+  std::vector<std::pair<std::shared_ptr<SavedTensor>, WriteMark>> results{};
+  std::optional<GeneratorState> generator_after{};
+};
+
+/// All that was said of a saved tensor: "[4, 8] float".
+[[nodiscard]] inline std::string shape_text(c10::IntArrayRef sizes, at::ScalarType dtype) {
+  return c10::str(sizes, " ", c10::toString(dtype));
+}
+[[nodiscard]] inline std::string maker_text(const OpFacts* maker) { return maker == nullptr ? "no op that was seen" : maker->name; }
+
+/// A storage as bytes.
+[[nodiscard]] inline at::Tensor bytes_of(const c10::Storage& storage, const at::Tensor& like) {
+  Geometry g;
+  g.sizes = {static_cast<std::int64_t>(storage.nbytes())};
+  g.strides = {1};
+  g.dtype = at::kByte;
+  return tensor_over(storage, g, like);
+}
+
+class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
+ public:
+  explicit CheckpointFrame(CheckpointOptions o) : options(std::move(o)), then(AmbientState::now()) {}
+
+  CheckpointOptions options;
+  AmbientState then;
+  std::function<void(std::vector<at::Tensor>&&)> run{};  ///< the function, over these tensors in the place of its own
+  std::vector<SavedArgument> arguments{};
+  std::vector<OldContents> old{};
+  std::vector<KeptCall> kept{};
+  std::vector<SavedItem> items{};
+  std::map<std::size_t, at::Tensor> ready{};  ///< made again, not yet asked for
+  bool complete = false;                      ///< the forward has come to its end
+
+  /// The item, from where it is or made again.
+  [[nodiscard]] at::Tensor unpack(std::size_t index) {
+    std::unique_lock lock(guard_);
+    const SavedItem& item = items[index];
+    if (item.mark.written_since()) throw_written(item);
+    if (item.elsewhere) {
+      const std::shared_ptr<SavedTensor> elsewhere = item.elsewhere;
+      lock.unlock();
+      return elsewhere->get();
+    }
+    const int task = torch::autograd::get_current_graph_task_id();
+    if (task != ready_for_ || !ready.contains(index)) recompute(task);
+    at::Tensor tensor = std::move(ready.extract(index).mapped());
+    if (task < 0) ready.clear();  // asked outside of backward: nobody says when it ends
+    return tensor;
+  }
+
+  /// Autograd has let go of the item.
+  void release(std::size_t index) {
+    at::Tensor no_longer_ready;
+    std::shared_ptr<SavedTensor> no_longer_held;  // both are let go of without the lock
+    const std::lock_guard lock(guard_);
+    items[index].wanted = false;
+    no_longer_held = std::move(items[index].elsewhere);
+    if (auto node = ready.extract(index)) no_longer_ready = std::move(node.mapped());
+  }
+
+  [[nodiscard]] bool is_missing(std::size_t index) const {
+    return items[index].wanted && items[index].made_inside && !ready.contains(index);
+  }
+
+ private:
+  void recompute(int task);
+
+  [[noreturn]] static void throw_written(const SavedItem& item) {
+    throw Error(Errc::recompute_failed,
+                "checkpoint: a tensor that backward needs, made by " + maker_text(item.maker) + " (" + shape_text(item.sizes, item.dtype) +
+                    "), was written in place after it was saved (version " + std::to_string(item.mark.count()) + ", saved at version " +
+                    std::to_string(item.mark.then()) + "); without a checkpoint autograd refuses this too: write to a clone");
+  }
+
+  std::recursive_mutex guard_{};
+  int ready_for_ = -1;  ///< the backward pass that `ready` belongs to
+  bool running_ = false;
+};
+
+/// An item, as autograd holds it.
+class ItemOfFrame final : public SavedTensor {
+ public:
+  ItemOfFrame(std::shared_ptr<CheckpointFrame> frame, std::size_t index) : frame_(std::move(frame)), index_(index) {}
+  ~ItemOfFrame() override { frame_->release(index_); }
+  ItemOfFrame(const ItemOfFrame&) = delete;
+  ItemOfFrame& operator=(const ItemOfFrame&) = delete;
+  [[nodiscard]] at::Tensor get() override { return frame_->unpack(index_); }
+
+ private:
+  std::shared_ptr<CheckpointFrame> frame_;
+  std::size_t index_;
+};
+
+}  // namespace reprise

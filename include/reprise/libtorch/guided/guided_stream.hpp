@@ -1,0 +1,67 @@
+#pragma once
+// When two steps made the same stream of ops: node by node the same operator over the same values, in the same shapes.
+//
+//   recorded   mm(x, w) -> h [32, 64]    relu(h) -> r [32, 64]    …        known.calls[1]
+//   this step  mm(x, w) -> h [32, 64]    relu(h) -> r [32, 64]             same_call(known, recording, NodeId{1}, call)
+//
+// Operands are compared by value id: ids are given in the order in which values come, so that equal streams have equal ids. Numbers
+// may differ (a learning rate): what is run again is run with this step's.
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <optional>
+
+#include <reprise/libtorch/record/recording.hpp>
+#include <reprise/plan/followed_plan.hpp>
+
+namespace reprise {
+
+namespace detail {
+
+/// Whether a call asks for the same op of the same values.
+[[nodiscard]] inline bool same_reads(const Call& a, const Call& b) {
+  if (a.kind != b.kind || a.facts != b.facts || a.reads.size() != b.reads.size()) return false;
+  return std::ranges::equal(a.reads, b.reads, [](const ArgumentSlot& x, const ArgumentSlot& y) {
+    return x.arg == y.arg && x.element == y.element && x.value == y.value;
+  });
+}
+[[nodiscard]] inline bool same_results(const Call& a, const Call& b) {
+  return a.updates == b.updates && std::ranges::equal(a.results, b.results, {}, &ResultSlot::value, &ResultSlot::value);
+}
+/// Where in its storage a batch lies may differ, and whether something from before the step outlives it.
+[[nodiscard]] inline bool same_value(const RecordedValue& a, const RecordedValue& b) {
+  return a.bytes == b.bytes && a.alias_of == b.alias_of && a.overwrites == b.overwrites && a.producer == b.producer &&
+         a.geometry.sizes == b.geometry.sizes && a.geometry.strides == b.geometry.strides && a.geometry.dtype == b.geometry.dtype;
+}
+
+}  // namespace detail
+
+/// Whether two steps made the same stream of ops.
+[[nodiscard]] inline bool same_stream(const Recording& a, const Recording& b) {
+  return std::ranges::equal(a.values, b.values, detail::same_value) &&
+         std::ranges::equal(a.calls, b.calls, [](const Call& x, const Call& y) {
+           return detail::same_reads(x, y) && detail::same_results(x, y) && x.repeatable == y.repeatable;
+         });
+}
+
+/// Whether a step that has come as far as `so_far`, and goes on with `next`, may become `known`.
+[[nodiscard]] inline bool begins_like(const Recording& known, const Recording& so_far, const Call& next) {
+  const std::size_t calls = so_far.calls.size(), values = so_far.values.size();
+  if (calls >= known.calls.size() || values > known.values.size() || !detail::same_reads(next, known.calls[calls])) return false;
+  for (std::size_t i = 0; i < calls; ++i)
+    if (!detail::same_reads(so_far.calls[i], known.calls[i]) || !detail::same_results(so_far.calls[i], known.calls[i])) return false;
+  for (std::size_t i = 0; i < values; ++i)
+    if (!detail::same_value(so_far.values[i], known.values[i])) return false;
+  return true;
+}
+
+/// A recorded stream with its graph and the plan to follow when it comes again. Without a plan the stream is followed all the same, and
+/// nothing is given up: there is room for all that it takes.
+struct PlannedStream {
+  std::shared_ptr<const Recording> recording{};
+  std::shared_ptr<const StepGraph> graph{};
+  std::optional<FollowedPlan> plan{};
+};
+
+}  // namespace reprise

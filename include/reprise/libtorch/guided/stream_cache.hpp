@@ -1,0 +1,297 @@
+#pragma once
+// The streams of ops that a loop has made so far, each with its plan, and which of them a new step is going to be.
+//
+//   step 1   a b c d e        learned and planned: A
+//   step 2   a b c d e        begins like A: A's plan is followed
+//   step 3   a b X            leaves A at X; no other stream begins with a b X: online from there, learned and planned: B
+//   step 4   a b X …          follows A until X, then B
+//
+// The streams that were seen most recently are kept. One that is planned for less memory than there is now is planned anew, in the
+// background where that is asked for: the step then goes on online.
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ATen/Parallel.h>
+
+#include <reprise/libtorch/guided/guided_stream.hpp>
+#include <reprise/libtorch/options/memory_budget_options.hpp>
+#include <reprise/libtorch/record/graph_of.hpp>
+#include <reprise/plan/advice.hpp>
+#include <reprise/plan/background_planner.hpp>
+#include <reprise/plan/step_plans.hpp>
+#include <reprise/plan/strategies.hpp>
+
+namespace reprise {
+
+class StreamCache {
+ public:
+  /// `options`, `counters` and `log` must outlive the cache.
+  StreamCache(const MemoryBudgetOptions& options, GuidedCounters& counters, const Log& log)
+      : options_(options), counters_(counters), log_(log) {}
+  ~StreamCache() {
+    for (Known& known : streams_) forget(known);
+  }
+  /// Where notices go.
+  void on_notice(std::function<void(const std::string&)> tell) { tell_ = std::move(tell); }
+  StreamCache(const StreamCache&) = delete;
+  StreamCache& operator=(const StreamCache&) = delete;
+
+  /// A plan that may be followed from here on, and its peak above the base.
+  struct Found {
+    std::shared_ptr<const PlannedStream> stream{};
+    Bytes above{};
+  };
+
+  /// For a step that has come so far and goes on with `next`, with `room` above the base.
+  [[nodiscard]] Found find(const Recording& so_far, const Call& next, Bytes room) {
+    for (Known& known : streams_) {
+      if (!known.stream->graph || !begins_like(*known.stream->recording, so_far, next)) continue;
+      const Bytes all = known.stream->recording->peak - known.stream->recording->base;
+      if (all <= room) return {known.without_plan, all};
+      keep_planned(known, room);
+      if (!known.stream->plan || known.above > room) continue;
+      if (!std::exchange(known.used, true))
+        log_.info("the plan is used for the first time: " + std::to_string(known.stream->plan->recomputed()) + " ops again");
+      return {known.stream, known.above};
+    }
+    return {};
+  }
+
+  /// A step has made this stream, and no plan was followed to its end. `room`: above the base; none where it is not known yet.
+  void learn(Recording recording, std::optional<Bytes> room) {
+    const auto known = std::ranges::find_if(streams_, [&](const Known& k) { return same_stream(*k.stream->recording, recording); });
+    if (known != streams_.end()) {
+      streams_.splice(streams_.begin(), streams_, known);
+      new_in_a_row_ = 0;
+    } else {
+      ++new_in_a_row_;
+      add(std::move(recording));
+    }
+    if (new_in_a_row_ > patience) return;  // nothing comes again: what does will be planned when it does
+    look_at(streams_.front());
+    if (room && options_.max_plans > 0) keep_planned(streams_.front(), *room);
+  }
+
+  /// A stream that was followed to its end, as `now`: the one that was seen last. `room`: what there was above the base.
+  void seen(const PlannedStream& stream, const Recording& now, Bytes room) {
+    new_in_a_row_ = 0;
+    const auto it = std::ranges::find_if(streams_, [&](const Known& k) { return k.stream->recording == stream.recording; });
+    if (it == streams_.end()) return;
+    const bool again = it == streams_.begin();  // not one of several that take turns: they enter each other's plans in the middle
+    streams_.splice(streams_.begin(), streams_, it);
+    if (options_.refine && again && stream.plan) refine(streams_.front(), now, room);
+  }
+
+  /// The stream that was seen last; none where there is none, or it was not looked at.
+  [[nodiscard]] const PlannedStream* last() const {
+    return streams_.empty() || !streams_.front().stream->graph ? nullptr : streams_.front().stream.get();
+  }
+  /// Why the next step, with `room` above the base, is not going to be planned; empty where it may be.
+  [[nodiscard]] std::string hopeless(Bytes room) const {
+    if (new_in_a_row_ > patience) return "the last " + std::to_string(new_in_a_row_) + " steps made ops that had not come before";
+    const bool others = std::ranges::any_of(streams_, [](const Known& known) { return known.stream->plan.has_value(); });
+    const bool none = !others && !streams_.empty() && streams_.front().unplannable && room <= streams_.front().room;
+    return none ? "no plan was found for " + format_bytes(streams_.front().room) + " above the base" : "";
+  }
+  /// What has not come again so far may do so from here on.
+  void hope_again() { new_in_a_row_ = 0; }
+  /// What no schedule of the last stream can go below, above the base.
+  [[nodiscard]] std::optional<Bytes> floor_above_base() const {
+    if (last() == nullptr) return std::nullopt;
+    return streams_.front().floor_above;
+  }
+
+  /// Takes up plans for the last stream; waits for them where that is asked for.
+  void plan_last(Bytes room) {
+    if (last() != nullptr && options_.max_plans > 0) keep_planned(streams_.front(), room);
+  }
+  void wait() {
+    for (Known& known : streams_) take(known, true);
+  }
+
+  /// The user's own planner, or the strategy of that name.
+  [[nodiscard]] static PlanFunction planner_of(const MemoryBudgetOptions& options) {
+    if (options.planner) return options.planner;
+    return [strategy = options.strategy](const StepGraph& graph, const PlanRequest& request) { return plan_with(strategy, graph, request); };
+  }
+
+  [[nodiscard]] static Bytes start_bytes(const StepGraph& graph) {
+    Bytes sum = graph.persistent_bytes();
+    for (std::size_t i = 0; i < graph.value_count(); ++i)
+      if (graph.value(ValueId{i}).initial) sum += graph.value(ValueId{i}).bytes;
+    return sum;
+  }
+
+ private:
+  static constexpr int patience = 4;
+  static constexpr int most_tries = 3;  // each with another seed and more work
+  static constexpr double worth_planning_again = 0.03;  // more room, as a share
+
+  struct Known {
+    std::shared_ptr<const PlannedStream> stream{};
+    Bytes above{};  // the plan's peak above what the step starts from
+    Bytes room{};   // what it was planned for
+    Bytes floor_above{};
+    std::shared_ptr<const PlannedStream> without_plan{};  // to follow where there is room for everything
+    std::shared_ptr<PlanJob> job{};
+    Bytes job_room{};
+    bool unplannable = false;  // for `room`
+    bool used = false;
+    bool refined = false;  // its times are those of a step that was not the first
+  };
+
+  void add(Recording recording) {
+    auto stream = std::make_shared<PlannedStream>();
+    stream->recording = std::make_shared<const Recording>(std::move(recording));
+    streams_.emplace_front();
+    streams_.front().stream = std::move(stream);
+    if (streams_.size() <= std::max<std::size_t>(options_.max_plans, 1)) return;
+    forget(streams_.back());
+    streams_.pop_back();
+  }
+  static void forget(Known& known) {
+    if (known.job) known.job->cancel();
+  }
+
+  void look_at(Known& known) const {
+    if (known.stream->graph) return;
+    auto stream = std::make_shared<PlannedStream>(*known.stream);
+    stream->graph = std::make_shared<const StepGraph>(graph_of(*stream->recording, options_.name));
+    known.floor_above = floor_bytes(*stream->graph) - start_bytes(*stream->graph);
+    known.stream = known.without_plan = std::move(stream);
+  }
+
+  // What ops take when they run for the first time is not what they take later.
+  void refine(Known& known, const Recording& now, Bytes room) {
+    const PlannedStream& stream = *known.stream;
+    if (known.refined || known.job || !stream.plan || stream.plan->recomputed() == 0 || now.calls.size() != stream.graph->node_count()) return;
+    known.refined = true;
+    std::vector<Microseconds> times;
+    for (const Call& call : now.calls) times.push_back(call.time);
+    if (!times_differ(*stream.graph, times)) return;
+    auto graph = std::make_shared<StepGraph>(*stream.graph);
+    for (std::size_t i = 0; i < times.size(); ++i) graph->set_time(NodeId{i}, times[i]);
+    auto warm = std::make_shared<PlannedStream>(stream);
+    warm->graph = std::move(graph);
+    known.stream = std::move(warm);
+    log_.info("ops take another time than in the first step: planned again");
+    const auto start = std::chrono::steady_clock::now();
+    begin(known, std::min(known.room, room));
+    take(known, !options_.plan_in_background);
+    counters_.plan_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  // Sees to it that there is a plan for this much room, or that one is being made.
+  void keep_planned(Known& known, Bytes room) {
+    const auto start = std::chrono::steady_clock::now();
+    take(known, false);
+    if (!known.job && needs_plan(known, room)) begin(known, room);
+    take(known, !options_.plan_in_background);
+    counters_.plan_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  [[nodiscard]] static bool needs_plan(const Known& known, Bytes room) {
+    if (known.stream->recording->peak - known.stream->recording->base <= room) return false;
+    const bool more_room = static_cast<double>(room.count) > (1 + worth_planning_again) * static_cast<double>(known.room.count);
+    if (!known.stream->plan || known.above > room) return !known.unplannable || more_room;
+    return known.stream->plan->recomputed() > 0 && more_room;
+  }
+
+  // A step that waits for its plan leaves its cores to it; one that goes on meanwhile does not.
+  [[nodiscard]] Tries seeds() const {
+    const auto cores = static_cast<unsigned>(std::max(at::get_num_threads(), 1));
+    const std::string_view strategy = options_.planner ? std::string_view{} : options_.strategy;
+    return tries_of(strategy, options_.planning, options_.plan_in_background ? Tries{2, 1} : Tries{4, cores});
+  }
+
+  void begin(Known& known, Bytes room) {
+    constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max() / 4;
+    known.job_room = room;
+    const Bytes budget = room.count >= unlimited ? Bytes{unlimited} : start_bytes(*known.stream->graph) + room;
+    if (budget <= Bytes{0}) {
+      known.unplannable = true;
+      known.room = room;
+      return;
+    }
+    ++counters_.plans;
+    PlanRequest request = options_.planning;
+    request.keep_order = true;
+    request.budget = budget;
+    auto work = [graph = known.stream->graph, planner = planner_of(options_), request, seeds = seeds()](std::stop_token stop) mutable {
+      request.cancel = std::move(stop);
+      for (int i = 0; i < most_tries && !request.cancel.stop_requested(); ++i) {
+        Plan found = plan_best_of(*graph, request, i == 0 ? seeds : Tries{}, planner);
+        if (found.within_budget()) return std::move(found.schedule);
+        ++request.seed;
+        request.effort *= 3;
+      }
+      return Schedule{};
+    };
+    if (options_.plan_in_background) {
+      known.job = planner_.submit(std::move(work));
+    } else {
+      known.job = std::make_shared<PlanJob>(std::move(work));
+      known.job->run();
+    }
+  }
+
+  void take(Known& known, bool wait) {
+    if (!known.job || (!wait && !known.job->done())) return;
+    std::optional<FollowedPlan> plan;
+    std::string why = "none was found";
+    try {
+      if (Schedule found = std::exchange(known.job, nullptr)->take(); !found.empty()) plan.emplace(*known.stream->graph, std::move(found));
+      if (plan && plan->peak() - start_bytes(*known.stream->graph) > known.job_room) {
+        why = "one was made that holds " + format_bytes(plan->peak());
+        plan.reset();
+      }
+    } catch (const std::exception& error) {  // also where a planner of the user's own has made none that can be followed
+      why = error.what();
+    } catch (...) {
+      why = "the planner threw something that is no std::exception";
+    }
+    known.room = known.job_room;
+    known.unplannable = !plan;
+    if (!plan) {
+      tell_("no plan for " + format_bytes(known.room) + " above the base: " + why + (known.stream->plan ? "" : "; steps stay online"));
+      return;
+    }
+    if (known.stream->plan && known.above <= known.room && is_as_fast(known.stream->plan->schedule(), plan->schedule(), *known.stream->graph)) {
+      log_.info("the plan that there is stays: no faster one was found");
+      return;
+    }
+    auto planned = std::make_shared<PlannedStream>(*known.stream);
+    planned->plan = std::move(plan);
+    known.above = planned->plan->peak() - start_bytes(*planned->graph);
+    log_.info("planned: " + std::to_string(planned->plan->recomputed()) + " of " + std::to_string(planned->graph->node_count()) +
+              " ops again, " + format_bytes(known.above) + " above the base");
+    known.used = false;
+    known.stream = std::move(planned);
+  }
+
+  [[nodiscard]] static bool is_as_fast(const Schedule& a, const Schedule& b, const StepGraph& graph) {
+    return simulate(graph, a).time <= simulate(graph, b).time;
+  }
+
+  const MemoryBudgetOptions& options_;
+  GuidedCounters& counters_;
+  const Log& log_;
+  std::function<void(const std::string&)> tell_ = [](const std::string& /*text*/) {};
+  std::list<Known> streams_;  // most recently seen first
+  int new_in_a_row_ = 0;
+  BackgroundPlanner planner_;
+};
+
+}  // namespace reprise

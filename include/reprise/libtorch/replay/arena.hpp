@@ -1,0 +1,302 @@
+#pragma once
+// One block of memory for all that a program allocates: addresses are planned once, and the block is used again in every step.
+//
+//   ArenaLayout layout = layout_arena(recording, rewriting, trace, …); where each block lies: arena_layout.hpp
+//   ArenaMemory arena;
+//   arena.start(layout);                                               grows to the largest layout, and stays
+//   program.run(bindings, observer, arena);                            no page faults, no allocator
+//
+//   step         conv                 relu                 backward
+//   take         8192 at 0            8192 at 8256         4096 at 0       each behind the 64 bytes of the allocator's header
+//
+// The layout is a promise about lifetimes, and it is not trusted: a planned address is given out only where everything that had a part
+// of it before is dead; else, and where an op asks for other sizes than planned, the block comes from the allocator and is counted.
+// Gradients lie in the arena too. One that is still alive when the next step starts is moved to memory of its own first: whoever holds
+// the tensor sees the same numbers. The step's results (the loss) never lie there.
+
+#include <algorithm>
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <span>
+#include <utility>
+#include <vector>
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+#include <c10/core/StorageImpl.h>
+
+#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/replay/arena_layout.hpp>
+
+namespace reprise {
+
+/// The bytes. They live until the arena has let go of them and every block in them is dead.
+class ArenaBlock final : public BlockSource {
+ public:
+  explicit ArenaBlock(Bytes height)
+      : height_(height), memory_(static_cast<std::byte*>(::operator new(static_cast<std::size_t>(height.count), alignment()))) {
+    use_large_pages();
+  }
+  ArenaBlock(const ArenaBlock&) = delete;
+  ArenaBlock& operator=(const ArenaBlock&) = delete;
+
+  [[nodiscard]] Bytes height() const { return height_; }
+  [[nodiscard]] Bytes capacity() const { return counted_; }
+  /// Blocks that are alive in it.
+  [[nodiscard]] std::int64_t alive() const { return references_.load(std::memory_order_acquire) - 1; }
+
+  void let_go() { drop(); }
+
+  /// Only where nothing is alive.
+  void start(const ArenaLayout& layout) {
+    layout_ = &layout;
+    if (layout.counted > counted_) {
+      cpu_memory().add_spare((layout.counted - counted_).count);
+      counted_ = layout.counted;
+    }
+    if (states_.size() < layout.blocks.size()) states_ = std::vector<std::atomic<State>>(layout.blocks.size());
+    for (auto& state : states_) state.store(State::dead, std::memory_order_relaxed);
+    ground_ = std::max(ground_, layout.ground);
+    give_back_pages({ground_.count, height_.count});
+    taken_ = fallbacks_ = 0;
+  }
+
+  void begin_step(std::size_t i) {
+    next_ = layout_->first[i];
+    end_ = layout_->first[i + 1];
+  }
+  void end_step() {
+    if (next_ < end_) ++fallbacks_;
+    skip_to(end_);
+  }
+
+  std::byte* take(std::size_t bytes, std::uint32_t& number) override {
+    const std::uint32_t b = find(bytes);
+    if (b == end_) return ++fallbacks_, nullptr;
+    skip_to(b);
+    ++next_;
+    give_back_before(b);
+    if (layout_->blocks[b].offset == PlannedBlock::outside) return nullptr;
+    if (!is_free(b)) {
+      states_[b].store(State::blocked, std::memory_order_relaxed);
+      return ++fallbacks_, nullptr;
+    }
+    states_[b].store(State::alive, std::memory_order_relaxed);
+    references_.fetch_add(1, std::memory_order_relaxed);
+    ++taken_;
+    number = b;
+    return memory_ + layout_->blocks[b].offset;
+  }
+
+  void give_back(std::uint32_t number) override {
+    states_[number].store(State::dead, std::memory_order_release);
+    drop();
+  }
+
+  [[nodiscard]] std::int64_t taken() const { return taken_; }
+  [[nodiscard]] std::int64_t fallbacks() const { return fallbacks_; }
+
+ private:
+  enum class State : std::uint8_t { dead, alive, blocked };
+
+  // An op that asks for other workspace than planned still asks for its outputs: the next of its blocks with that size.
+  [[nodiscard]] std::uint32_t find(std::size_t bytes) const {
+    for (std::uint32_t b = next_; b < end_; ++b)
+      if (layout_->blocks[b].bytes == bytes) return b;
+    return end_;
+  }
+
+  // Everything that had a part of the block's bytes last is dead.
+  [[nodiscard]] bool is_free(std::uint32_t b) const { return all_dead(layout_->before[b]); }
+
+  [[nodiscard]] bool all_dead(std::span<const std::uint32_t> blocks) const {
+    for (std::uint32_t b : blocks)
+      if (states_[b].load(std::memory_order_acquire) != State::dead) return false;
+    return true;
+  }
+
+  // A block that was planned and not taken: who comes after it asks for its state alone, so it stands for those that were there before.
+  void skip_to(std::uint32_t b) {
+    for (; next_ < b; ++next_) {
+      give_back_before(next_);
+      states_[next_].store(is_free(next_) ? State::dead : State::blocked, std::memory_order_relaxed);
+    }
+  }
+
+  // What is dead for a while makes room for what comes, where all that had a part of it is dead indeed.
+  void give_back_before(std::uint32_t b) {
+    if (layout_->give_backs.size() == 0) return;
+    for (const GiveBack& going : layout_->give_backs[b])
+      if (all_dead(layout_->owners[going.owners])) give_back_pages(going.pages);
+  }
+
+  void give_back_pages([[maybe_unused]] PageRun pages) {
+#ifdef __linux__
+    const std::int64_t page = system_page().count;
+    const std::int64_t low = (pages.begin + page - 1) / page * page, high = pages.end / page * page;
+    if (low < high) ::madvise(memory_ + low, static_cast<std::size_t>(high - low), MADV_DONTNEED);
+#endif
+  }
+
+  ~ArenaBlock() override {
+    cpu_memory().add_spare(-counted_.count);
+    ::operator delete(memory_, alignment());
+  }
+  static std::align_val_t alignment() {
+    return std::align_val_t{std::max(static_cast<std::size_t>(system_page().count), std::size_t{c10::gAlignment})};
+  }
+
+  // Fewer faults when it is touched first, and fewer misses of the address cache from then on.
+  void use_large_pages() {
+#ifdef __linux__
+    const std::int64_t page = system_page().count;
+    ::madvise(memory_, static_cast<std::size_t>(height_.count / page * page), MADV_HUGEPAGE);  // a wish: whether it is met does not matter
+#endif
+  }
+
+  void drop() {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+  Bytes height_;
+  Bytes counted_{}, ground_{};
+  std::byte* memory_;
+  std::atomic<std::int64_t> references_{1};
+  const ArenaLayout* layout_ = nullptr;
+  std::vector<std::atomic<State>> states_;  // by block
+  std::uint32_t next_ = 0, end_ = 0;
+  std::int64_t taken_ = 0, fallbacks_ = 0;
+};
+
+/// What one run took from the arena.
+struct ArenaUse {
+  std::int64_t taken = 0;      ///< blocks at planned addresses
+  std::int64_t fallbacks = 0;  ///< that had to come from the allocator
+};
+
+/// Holds the block from step to step, for the plans of all shapes. One thread at a time.
+class ArenaMemory {
+ public:
+  static constexpr bool plans_addresses = true;
+
+  ArenaMemory() = default;
+  ~ArenaMemory() {
+    if (block_ != nullptr) block_->let_go();  // gradients that are still in it keep it
+  }
+  ArenaMemory(ArenaMemory&& other) noexcept : block_(std::exchange(other.block_, nullptr)), handed_over_(std::move(other.handed_over_)) {}
+  ArenaMemory& operator=(ArenaMemory&& other) noexcept {
+    std::swap(block_, other.block_);
+    std::swap(handed_over_, other.handed_over_);
+    return *this;
+  }
+
+  [[nodiscard]] Bytes capacity() const { return block_ == nullptr ? Bytes{0} : block_->capacity(); }
+
+  /// Gives the memory back. What is still alive in it is moved to memory of its own.
+  void release() {
+    settle();
+    if (block_ != nullptr) block_->let_go();
+    block_ = nullptr;
+  }
+
+  /// What the last run handed over and is still alive gets memory of its own: the arena is free.
+  void settle() {
+    for (auto& weak : handed_over_) {
+      const auto storage = weak.lock();
+      if (!storage || !CountingAllocator::in_arena(storage->_mutable_data_ptr_no_checks())) continue;
+      c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+      const auto bytes = static_cast<std::size_t>(CountingAllocator::bytes_of(data).count);
+      c10::DataPtr own = counting_allocator().allocate(bytes);
+      std::memcpy(own.get(), data.get(), bytes);
+      storage->set_data_ptr_noswap(std::move(own));
+    }
+    handed_over_.clear();
+  }
+
+  /// Before a run: the arena is free, and there is room for the layout.
+  void start(const ArenaLayout& layout) {
+    settle();
+    if (block_ != nullptr && (block_->alive() > 0 || block_->height() < layout.height)) {
+      block_->let_go();
+      block_ = nullptr;
+    }
+    if (block_ == nullptr) {
+      give_back_free_pages();
+      block_ = new ArenaBlock(layout.height);
+    }
+    block_->start(layout);
+  }
+
+  // ── what a running program asks for ───────────────────────────────────────────────────────────────────────────────────────
+  void begin(std::size_t step) {
+    block_->begin_step(step);
+    outer_ = std::exchange(block_source(), block_);
+  }
+  void end() {
+    block_source() = outer_;
+    block_->end_step();
+  }
+  void hand_over(const std::vector<at::Tensor>& gradients) {
+    for (const at::Tensor& g : gradients)
+      if (g.defined() && CountingAllocator::in_arena(g.storage().data_ptr())) handed_over_.push_back(g.storage().getWeakStorageImpl());
+  }
+
+  [[nodiscard]] ArenaUse use() const { return block_ == nullptr ? ArenaUse{} : ArenaUse{block_->taken(), block_->fallbacks()}; }
+
+ private:
+  // What the captured step has freed stays with glibc, and the arena would come on top of it: the process would never be smaller than
+  // eager's and the arena together.
+  static void give_back_free_pages() {
+#ifdef __GLIBC__
+    ::malloc_trim(0);
+#endif
+  }
+
+  ArenaBlock* block_ = nullptr;
+  BlockSource* outer_ = nullptr;
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> handed_over_;  // gradients that lie in it
+};
+
+/// The other policy: every block from the allocator.
+struct AllocatorMemory {
+  static constexpr bool plans_addresses = false;
+
+  [[nodiscard]] static Bytes capacity() { return {}; }
+  void release() {}
+  void settle() {}
+  void start(const ArenaLayout& /*layout*/) {}
+  void begin(std::size_t /*step*/) {}
+  void end() {}
+  void hand_over(const std::vector<at::Tensor>& /*gradients*/) {}
+  [[nodiscard]] static ArenaUse use() { return {}; }
+};
+
+/// StepMemory requires
+///   1. plans_addresses                            whether start() is given a layout at all
+///   2. start(layout), then for each step of the program begin(i), end(), then hand_over(gradients)
+///   3. settle(), release(), capacity(), use()     see ArenaMemory
+template <class M>
+concept StepMemory = requires(M& memory, const ArenaLayout& layout, const std::vector<at::Tensor>& gradients) {
+  { M::plans_addresses } -> std::convertible_to<bool>;
+  memory.start(layout);
+  memory.begin(std::size_t{});
+  memory.end();
+  memory.hand_over(gradients);
+  memory.settle();
+  memory.release();
+  { memory.capacity() } -> std::convertible_to<Bytes>;
+  { memory.use() } -> std::convertible_to<ArenaUse>;
+};
+static_assert(StepMemory<ArenaMemory> && StepMemory<AllocatorMemory>);
+
+}  // namespace reprise

@@ -1,0 +1,59 @@
+#pragma once
+// LibTorchBackend makes programs that run: the last stage of the pipeline, for a captured step.
+//
+//   auto captured = capture(model, loss_fn, x, y);
+//   auto plan     = Planner{}.plan(captured.graph(), {.budget = 4_GiB});
+//   auto program  = Rewriter<LibTorchBackend>{}.rewrite(captured, plan);       // rewritten, linted, compiled
+//   auto loss     = run(program, x, y);                                         // .grad is filled
+//
+// Where lint refuses, it throws before anything is compiled: the programs that there are can still be run.
+
+#include <utility>
+#include <vector>
+
+#include <reprise/libtorch/replay/program.hpp>
+#include <reprise/rewrite/concepts.hpp>
+#include <reprise/rewrite/rewriter.hpp>
+
+namespace reprise {
+
+class LibTorchBackend {
+ public:
+  using Program = LibTorchProgram;
+
+  LibTorchBackend() = default;
+  /// For Rewriter::rewrite(graph, ...): the step whose graph that is.
+  explicit LibTorchBackend(CapturedStep& step) : step_(&step) {}
+
+  [[nodiscard]] Program compile(CapturedStep& step, const Rewriting& rewriting) const { return LibTorchProgram(step, rewriting); }
+
+  /// Throws Errc::bad_argument where the graph is not that of the step that the backend was made for.
+  [[nodiscard]] Program compile(const StepGraph& graph, const Rewriting& rewriting) const {
+    if (step_ == nullptr || &step_->graph() != &graph)
+      throw Error(Errc::bad_argument, "LibTorchBackend runs captured steps: give rewrite() the CapturedStep, not a graph of its own");
+    return LibTorchProgram(*step_, rewriting);
+  }
+
+ private:
+  CapturedStep* step_ = nullptr;
+};
+
+static_assert(GraphBackend<LibTorchBackend>);
+
+/// Runs a program on the model that capture() was given, with new inputs: fills every .grad and returns the loss. Throws
+/// Errc::capture_failed where a number that the host reads is not what it was when the step was captured; nothing has changed then.
+template <class... Inputs>
+[[nodiscard]] at::Tensor run(LibTorchProgram& program, const Inputs&... inputs) {
+  const BoundTensors& bound = program.step().bound();
+  const std::vector<at::Tensor> tensors = arguments_of(inputs...).tensors;
+  std::vector<NamedTensor> leaves = bound.model.parameters;
+  for (const at::Tensor& t : tensors)
+    if (t.requires_grad()) leaves.push_back({"input", t});
+  RunOutcome outcome = program.run({bound.model.parameters, bound.model.buffers, tensors, leaves});
+  if (!outcome.completed) throw Error(Errc::capture_failed, outcome.difference);
+  const auto& gradient_of = program.step().gradient_of();
+  for (std::size_t i = 0; i < gradient_of.size(); ++i) leaves[gradient_of[i]].tensor.mutable_grad() = std::move(outcome.gradients[i]);
+  return outcome.results.front();
+}
+
+}  // namespace reprise

@@ -1,0 +1,133 @@
+#pragma once
+// What must be the same for a captured step to stand for another call: everything about the arguments, the model and LibTorch's
+// settings that decides which ops run and with which bits. Anything else (values of tensors) may change freely.
+//
+//   signature_of(model, {x, y})      bytes to compare; x of another shape, eval() instead of train(), a .grad that was not there
+//                                    before, another thread count: another signature, and a capture of its own
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <reprise/libtorch/torch/model_tensors.hpp>
+#include <reprise/libtorch/torch/step_arguments.hpp>
+
+namespace reprise {
+
+namespace detail {
+
+class SignatureBytes {
+ public:
+  void add(std::int64_t x) { bytes_.append(reinterpret_cast<const char*>(&x), sizeof x); }
+  void add(bool x) { bytes_ += x ? '1' : '0'; }
+  void add(const std::string& text) {
+    add(static_cast<std::int64_t>(text.size()));
+    bytes_ += text;
+  }
+  void add_layout(const at::Tensor& t) {
+    add(t.defined());
+    if (!t.defined()) return;
+    add(static_cast<std::int64_t>(t.scalar_type()));
+    add(static_cast<std::int64_t>(t.layout()));
+    add(static_cast<std::int64_t>(t.device().type()));
+    add(static_cast<std::int64_t>(t.device().index()));
+    add(t.requires_grad());
+    add(t.dim());
+    for (std::int64_t n : t.sizes()) add(n);
+    if (t.layout() != at::kStrided) return;
+    for (std::int64_t n : t.strides()) add(n);
+    add(t.is_conj());
+    add(t.is_neg());
+  }
+  [[nodiscard]] std::string take() && { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+/// Tensors over one storage are not tensors of their own: who was the first of them, and how far from it this one lies.
+class SharedStorages {
+ public:
+  void add(SignatureBytes& bytes, const at::Tensor& t) {
+    ++count_;
+    if (!t.defined() || !t.has_storage()) return;  // one without elements shares memory too: it may be known as the first of several
+    const auto [first, added] = first_.try_emplace(t.storage().unsafeGetStorageImpl(), Place{count_, t.storage_offset()});
+    if (added) return;
+    bytes.add(count_);
+    bytes.add(first->second.number);
+    bytes.add(t.storage_offset() - first->second.offset);
+  }
+
+ private:
+  struct Place {
+    std::int64_t number, offset;
+  };
+  std::int64_t count_ = 0;
+  std::unordered_map<const c10::StorageImpl*, Place> first_;
+};
+
+/// Which tensor it is, and what happens to its gradient on the way.
+inline void add_identity(SignatureBytes& bytes, const at::Tensor& t) {
+  bytes.add(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(t.unsafeGetTensorImpl())));
+  bytes.add(static_cast<std::int64_t>(torch::autograd::impl::hooks(t).size()));
+}
+
+/// LibTorch's switches that decide which ops or kernels run.
+inline void add_switches(SignatureBytes& bytes) {
+  bytes.add(at::GradMode::is_enabled());
+  bytes.add(c10::InferenceMode::is_enabled());
+  bytes.add(at::autocast::is_autocast_enabled(at::kCPU));
+  bytes.add(static_cast<std::int64_t>(at::autocast::get_autocast_dtype(at::kCPU)));
+  bytes.add(static_cast<std::int64_t>(at::get_num_threads()));
+  bytes.add(static_cast<std::int64_t>(c10::typeMetaToScalarType(c10::get_default_dtype())));
+  const at::Context& context = at::globalContext();
+  bytes.add(context.deterministicAlgorithms());
+  bytes.add(context.userEnabledMkldnn());
+  bytes.add(context.userEnabledFlashSDP());
+  bytes.add(context.userEnabledMemEfficientSDP());
+  bytes.add(context.userEnabledMathSDP());
+}
+
+}  // namespace detail
+
+/// `training` says for each module of the model whether it trains.
+[[nodiscard]] inline std::string signature_of(const ModelTensors& model, const std::string& training, const StepArguments& arguments) {
+  detail::SignatureBytes bytes;
+  detail::SharedStorages shared;
+  const auto add_leaf = [&](const at::Tensor& t) {
+    const at::Tensor gradient = t.is_leaf() && t.requires_grad() ? t.grad() : at::Tensor();
+    bytes.add_layout(gradient);
+    shared.add(bytes, gradient);
+  };
+  bytes.add(training);
+  for (const NamedTensor& p : model.parameters) {
+    bytes.add_layout(p.tensor);
+    shared.add(bytes, p.tensor);
+    detail::add_identity(bytes, p.tensor);
+    add_leaf(p.tensor);
+  }
+  for (const NamedTensor& b : model.buffers) {
+    bytes.add_layout(b.tensor);
+    shared.add(bytes, b.tensor);
+  }
+  bytes.add(arguments.plain);
+  for (const at::Tensor& t : arguments.tensors) {
+    bytes.add_layout(t);
+    bytes.add(t.is_leaf());
+    shared.add(bytes, t);
+    add_leaf(t);
+  }
+  detail::add_switches(bytes);
+  return std::move(bytes).take();
+}
+
+}  // namespace reprise

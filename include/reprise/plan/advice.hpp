@@ -1,0 +1,112 @@
+#pragma once
+// What a step could do with: the smallest budget for which a plan is found, what it costs, and what the floor consists of.
+//
+//   Advice advice = advise(graph);
+//   std::cout << advice.text();
+//     smallest feasible budget 61.20 MiB (without one 148.00 MiB), for 38.2 % extra time
+//     no schedule is below 58.00 MiB: conv1/convolution needs that at once
+//       parameter        40.00 MiB
+//       activation       18.00 MiB
+//       largest: fc.weight 40.00 MiB, conv1/convolution 18.00 MiB
+//
+// "Feasible" is what the planner finds: a bisection between the floor and the graph's own peak.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <reprise/plan/shares.hpp>
+#include <reprise/plan/step_plans.hpp>
+#include <reprise/plan/strategies.hpp>
+
+namespace reprise {
+
+struct Advice {
+  Bytes smallest{};       ///< the smallest budget that a plan was found for
+  Bytes unconstrained{};  ///< what the step takes without a budget
+  Bytes floor{};          ///< what no schedule can go below
+  Microseconds time{};    ///< of the step inside the smallest budget, as planned
+  Microseconds own_time{};
+  std::string because{};  ///< what the floor is needed for
+  MemoryShares shares{};  ///< of the floor
+
+  [[nodiscard]] double extra_time() const { return own_time.count > 0 ? time.count / own_time.count - 1 : 0; }
+
+  [[nodiscard]] std::string text() const {
+    char extra[32];
+    std::snprintf(extra, sizeof extra, "%.1f %%", 100 * extra_time());
+    return "smallest feasible budget " + format_bytes(smallest) + " (without one " + format_bytes(unconstrained) + "), for " + extra +
+           " extra time\nno schedule is below " + format_bytes(floor) + ": " + because + " at once\n" + shares.text();
+  }
+};
+
+namespace detail {
+
+// What has to be there at once beside the persistent storages, for this node or, without one, at the end.
+inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& visit) {
+  std::vector<char> seen(graph.storage_count(), 0);
+  const auto go = [&](std::span<const ValueId> values) {
+    for (ValueId v : values) {
+      const StorageId s = graph.value(v).storage;
+      if (!graph.storage(s).persistent && !std::exchange(seen[s.index], 1)) visit(v, graph.storage(s).bytes);
+    }
+  };
+  if (!node.valid()) return go(graph.outputs());
+  go(graph.inputs(node));
+  go(graph.outputs(node));
+}
+
+}  // namespace detail
+
+/// What the floor consists of. `beside`: bytes that the process holds, but no op of the step touches.
+[[nodiscard]] inline Advice floor_advice(const StepGraph& graph, Bytes beside = {}) {
+  Advice advice;
+  const FloorNeed need = floor_need(graph);
+  advice.floor = graph.persistent_bytes() + need.bytes + beside;
+  advice.because = need.node.valid() ? graph.node(need.node).name + " (node " + std::to_string(graph.node(need.node).id) + ") needs that"
+                                     : "the outputs of the step are there";
+  std::vector<char> seen(graph.storage_count(), 0);
+  for (std::size_t i = 0; i < graph.value_count(); ++i) {
+    const StorageId s = graph.value(ValueId{i}).storage;
+    if (graph.storage(s).persistent && !std::exchange(seen[s.index], 1))
+      advice.shares.add(graph.value(ValueId{i}).role, graph.storage(s).bytes, graph.value(ValueId{i}).name);
+  }
+  detail::for_each_needed(graph, need.node, [&](ValueId v, Bytes bytes) {
+    advice.shares.add(graph.value(v).role, bytes, graph.value(v).name);
+  });
+  if (need.node.valid()) advice.shares.add(Role::other, graph.node(need.node).workspace, "workspace of " + graph.node(need.node).name);
+  advice.shares.add(Role::other, beside, "what no op of the step touches");
+  return advice;
+}
+
+/// Plans up to `rounds` budgets. The order is kept where the request says so.
+[[nodiscard]] inline Advice advise(const StepGraph& graph, PlanRequest request, const PlanFunction& planner, Bytes beside = {}, int rounds = 7) {
+  Advice advice = floor_advice(graph, beside);
+  const Simulation own = simulate(graph, own_order(graph));
+  if (!own.valid) throw Error(Errc::bad_graph, "nodes: the graph's own order cannot be run: " + own.violation->message);
+  Bytes low = advice.floor - beside, best = own.peak;
+  advice.unconstrained = own.peak + beside;
+  advice.time = advice.own_time = own.time;
+  for (int i = 0; i < rounds && low < best; ++i) {
+    request.budget = i == 0 ? std::max(low, Bytes{1}) : Bytes{low.count + (best.count - low.count) / 2};
+    const Simulation cost = simulate(graph, planner(graph, request).schedule);  // by the one rule, whatever a planner says of itself
+    if (cost.valid && cost.peak <= request.budget) {
+      best = request.budget;  // not the plan's peak: asked for that, the planner may not find it
+      advice.time = cost.time;
+    } else {
+      low = request.budget + Bytes{1};
+    }
+  }
+  advice.smallest = best + beside;
+  return advice;
+}
+[[nodiscard]] inline Advice advise(const StepGraph& graph, const PlanRequest& request = {}, std::string_view strategy = "anneal", Bytes beside = {},
+                                   int rounds = 7) {
+  return advise(graph, request, PlanFunction([strategy](auto& g, auto& r) { return plan_with(strategy, g, r); }), beside, rounds);
+}
+
+}  // namespace reprise

@@ -1,0 +1,128 @@
+#pragma once
+// From "these storages are not kept for the backward pass" to a schedule: what is missing runs again right before its first use.
+//
+//   forward  f1 f2 f3 | backward b3 b2 b1       dropped: what f1 and f2 make
+//   schedule f1 f2 f3 b3 f1 f2 b2 b1            b2 reads f2's result, which needs f1's: both run again, once
+//
+// Strategies that decide per storage (MuTwo, MinCut) drop all at once, where the backward pass begins, and nothing a second time:
+// recomputation never nests. ChainDp drops with forget() and runs with run() and make(), step by step.
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <reprise/graph/simulate.hpp>
+#include <reprise/plan/search/live_schedule.hpp>
+
+namespace reprise {
+
+/// Where the backward pass starts: the first node labelled so, else what follows the peak of the graph's own order.
+[[nodiscard]] inline std::uint32_t backward_start(const StepGraph& graph) {
+  for (std::uint32_t i = 1; i < graph.node_count(); ++i)
+    if (graph.nodes()[i].phase == Phase::backward) return i;
+  return static_cast<std::uint32_t>(std::min<std::size_t>(simulate(graph, own_order(graph)).peak_step + 1, graph.node_count()));
+}
+
+class LazyRecompute {
+ public:
+  LazyRecompute(const ScheduleFacts& facts, std::uint32_t backward)
+      : facts_(facts), graph_(facts.graph()), backward_(backward), gone_(graph_.value_count(), false), wanted_(graph_.node_count(),
+          false) {}
+
+  /// `dropped` is by storage. The schedule may be invalid where something dropped cannot be made again: simulate() tells.
+  [[nodiscard]] Schedule schedule(const std::vector<bool>& dropped) {
+    for (std::uint32_t n = 0; n < graph_.node_count(); ++n) {
+      if (n == backward_)
+        for (std::uint32_t s = 0; s < dropped.size(); ++s)
+          if (dropped[s]) forget(s);
+      run(n);
+    }
+    return finish();
+  }
+
+  /// What the forward pass left in this storage is not kept.
+  void forget(std::uint32_t storage) {
+    for (std::uint32_t v : members(storage)) {
+      const Value& value = graph_.values()[v];
+      if (!value.initial && value.producer.index < backward_) gone_[v] = true;
+    }
+  }
+
+  /// Runs a node, and before it what makes those of its inputs again that are not kept.
+  void run(std::uint32_t n) {
+    make(facts_.reads(n));
+    append(n);
+  }
+
+  /// Makes those of the values again that are not kept.
+  void make(std::span<const std::uint32_t> values) {
+    cone_.clear();
+    for (std::uint32_t v : values) want(v);
+    std::sort(cone_.begin(), cone_.end());
+    for (std::uint32_t u : cone_) append(u);
+  }
+
+  /// Outputs that are not there are made, and the schedule is handed over.
+  [[nodiscard]] Schedule finish() {
+    std::vector<std::uint32_t> outputs;
+    for (ValueId v : graph_.outputs()) outputs.push_back(v.index);
+    make(outputs);
+    return std::move(result_);
+  }
+
+ private:
+  void want(std::uint32_t v) {
+    std::vector<std::uint32_t> stack{v};
+    while (!stack.empty()) {
+      const std::uint32_t t = stack.back();
+      stack.pop_back();
+      const NodeId producer = graph_.values()[t].producer;
+      if (!gone_[t] || !producer.valid() || wanted_[producer.index]) continue;
+      wanted_[producer.index] = true;
+      cone_.push_back(producer.index);
+      for (std::uint32_t read : facts_.reads(producer.index)) {
+        // What runs again in place must not spoil what others still read.
+        if (facts_.overwrites(producer.index, read)) gone_[read] = true;
+        stack.push_back(read);
+      }
+    }
+  }
+
+  void append(std::uint32_t n) {
+    result_.push_back(NodeId{n});
+    wanted_[n] = false;
+    for (const auto& o : facts_.outputs(n)) {
+      if (o.overwrites)
+        for (std::uint32_t v : members(graph_.values()[o.value].storage.index)) gone_[v] = true;
+    }
+    for (const auto& o : facts_.outputs(n)) gone_[o.value] = !o.published;
+  }
+
+  // The values of a storage.
+  [[nodiscard]] const std::vector<std::uint32_t>& members(std::uint32_t storage) {
+    if (members_.empty()) {
+      members_.resize(graph_.storage_count());
+      for (std::uint32_t w = 0; w < graph_.value_count(); ++w)
+        if (!graph_.values()[w].persistent) members_[graph_.values()[w].storage.index].push_back(w);
+    }
+    return members_[storage];
+  }
+
+  const ScheduleFacts& facts_;
+  const StepGraph& graph_;
+  std::uint32_t backward_;
+  std::vector<bool> gone_, wanted_;
+  std::vector<std::uint32_t> cone_;
+  Schedule result_;
+  std::vector<std::vector<std::uint32_t>> members_;
+};
+
+/// The schedule that drops these storages, or the graph's own order where that cannot be run.
+[[nodiscard]] inline Schedule drop_for_backward(const ScheduleFacts& facts, std::uint32_t backward, const std::vector<bool>& dropped) {
+  Schedule schedule = LazyRecompute{facts, backward}.schedule(dropped);
+  return simulate(facts.graph(), schedule).valid ? schedule : own_order(facts.graph());
+}
+
+}  // namespace reprise

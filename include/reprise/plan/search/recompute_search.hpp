@@ -1,0 +1,395 @@
+#pragma once
+// Search over whole schedules: drop something at the peak and compute it again before its next use, until the peak fits.
+//
+//   peak at P        a ────────── P ────────── b          x is made at a, idle at P, read at b
+//   drop x           a ─┤         P         u ├─ b        u, which makes x, runs again right before b; if u's inputs are gone by
+//                                                         then they are computed again too (the cone of x), or kept until b
+//
+// A drop's price is the time of its cone, its worth the bytes that it takes away where the budget is passed. Peaks inside a cone
+// are met by drops within it, so recomputation nests as deep as the budget asks. Occurrences whose results nobody reads any more
+// are taken out, which turns a drop into a move where that is possible.
+//
+// improve() then takes recomputations out at random and repairs what that breaks, keeping what saves time (large neighbourhood
+// search under an annealing rule). All limits are in units of work, so that the same seed gives the same plan under any load.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include <reprise/plan/search/undoable_schedule.hpp>
+
+namespace reprise {
+
+/// How much work a search does by default: what fits the times promised for this many nodes.
+[[nodiscard]] inline std::uint64_t default_search_work(std::size_t nodes) {
+  const double thousands = static_cast<double>(nodes) / 1000;
+  return static_cast<std::uint64_t>(1.3e6 * std::pow(std::max(thousands, 1.0), 0.4));
+}
+
+class RecomputeSearch {
+ public:
+  using Occurrence = LiveSchedule::Occurrence;
+  using Instance = LiveSchedule::Instance;
+  static constexpr std::uint32_t none = LiveSchedule::none;
+
+  RecomputeSearch(const ScheduleFacts& facts, std::span<const NodeId> schedule, SearchRules rules, std::uint64_t seed)
+      : facts_(facts), rules_(std::move(rules)), random_(seed), s_(facts, schedule), mark_(facts.graph().node_count(), 0),
+        movable_(facts.graph().node_count(), 0) {
+    std::int64_t total = 0;
+    for (std::uint32_t n = 0; n < mark_.size(); ++n) total += facts.ticks(n);
+    if (mark_.size() > 3000) batch_share_ = 8;
+    free_ticks_ = std::max<std::int64_t>(1, total / static_cast<std::int64_t>(mark_.size() + 1) / 1000);
+  }
+
+  [[nodiscard]] const LiveSchedule& live() const { return s_.live(); }
+  [[nodiscard]] bool fits() const { return live().peak().count <= rules_.budget; }
+  void set_budget(std::int64_t budget) { rules_.budget = budget; }
+  [[nodiscard]] std::uint64_t work() const { return work_ + 4 * s_.edits(); }
+  void commit() { s_.commit(); }
+
+  /// Drops until the peak fits or nothing helps. False where it does not fit in the end; what was reached stays.
+  bool reach_budget(std::uint64_t work_limit) {
+    work_limit_ = work_limit;
+    // One look at the whole peak takes long enough to ask each time.
+    while (!fits() && work() <= work_limit && !(rules_.stop && rules_.stop()) && lower_peak(all)) s_.commit();
+    work_limit_ = ~std::uint64_t{0};
+    return fits();
+  }
+
+  /// Takes recomputations out and repairs, for so much work. The schedule must fit, and fits afterwards.
+  void improve(std::uint64_t work_limit, double heat) {
+    prune();
+    const std::uint64_t begin = work();
+    std::int64_t now = live().ticks(), best = now;
+    Schedule best_schedule = live().schedule();
+    bool best_is_now = true;
+    while (work() < work_limit && !stopped()) {
+      if (s_.repeated().empty()) break;
+      const double left = 1 - static_cast<double>(work() - begin) / static_cast<double>(work_limit - begin);
+      const double temperature = heat * left * left * static_cast<double>(best);
+      if (!ruin_and_repair(now, temperature)) continue;
+      now = live().ticks();
+      best_is_now = false;
+      if (now < best) {
+        best = now;
+        best_schedule = live().schedule();
+        best_is_now = true;
+        work_ += best_schedule.size() / 16;
+      }
+    }
+    if (!best_is_now) restart_from(best_schedule);
+    prune();
+  }
+
+  /// Takes out every recomputation that the budget does not need, the dearest first.
+  void prune() {
+    for (bool again = true; again;) {
+      again = false;
+      std::vector<Occurrence> list;
+      for (std::uint32_t n : s_.repeated())
+        for (Occurrence x : live().occurrences(n).subspan(1)) list.push_back(x);
+      std::sort(list.begin(), list.end(), [&](Occurrence a, Occurrence b) {
+        const auto ta = facts_.ticks(live().node(a)), tb = facts_.ticks(live().node(b));
+        return ta != tb ? ta > tb : live().slot(a) < live().slot(b);
+      });
+      for (Occurrence x : list) {
+        if (!live().alive(x) || live().is_first(x)) continue;
+        const std::size_t mark = s_.mark();
+        s_.take_out(x, rules_.keep_order);
+        if (live().valid() && fits()) again = true;
+        else s_.undo_to(mark);
+        s_.commit();
+        if (stopped()) return;
+      }
+    }
+  }
+
+  void restart_from(const Schedule& schedule) {
+    work_ += 4 * s_.edits() + schedule.size();
+    s_ = UndoableSchedule(facts_, schedule);
+  }
+
+  static constexpr std::size_t all = ~std::size_t{0};
+
+  /// One drop (or several that were found together) at the peak. False where nothing there can be dropped.
+  bool lower_peak(std::size_t sample) {
+    const Occurrence at = live().peak_at();
+    const std::uint32_t p = live().slot(at);
+    const std::int64_t peak = live().live_during(at);
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      extend_ratio_ = attempt == 0 ? 8 : attempt == 1 ? 1.5 : 1e18;
+      find_candidates(p, sample);
+      if (candidates_.empty()) continue;
+      std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
+        return a.score != b.score ? a.score > b.score : a.storage < b.storage;
+      });
+      const std::size_t batch = sample == all ? std::max<std::size_t>(1, candidates_.size() / batch_share_) : 1;
+      std::size_t done = 0;
+      for (const Candidate& c : std::vector<Candidate>(candidates_)) {
+        if (apply(c, at, peak)) ++done;
+        if (work() > work_limit_) return done > 0;
+        if (done >= batch || (done > 0 && (!live().alive(at) || live().live_during(at) <= rules_.budget))) break;
+      }
+      if (done > 0) return true;
+    }
+    return false;
+  }
+
+ private:
+  struct Candidate {
+    Instance storage = none;
+    std::int64_t ticks = 0;  ///< of its cone
+    double score = 0;
+  };
+  struct Cone {
+    std::vector<std::uint32_t> nodes;
+    std::uint32_t at = 0;        // slot of the use that it serves
+    std::int64_t ticks = 0;
+    std::int64_t gain = 0;       // bytes less at the peak
+    std::uint32_t idle_from = 0;  // slot of the last use before the peak
+  };
+
+  bool stopped() { return rules_.stop && (++asked_ & 63) == 0 && rules_.stop(); }
+  [[nodiscard]] bool may_repeat(std::uint32_t n) const { return rules_.may_repeat(facts_.graph(), n); }
+
+  // ---- candidates ---------------------------------------------------------------------------------------------------------
+
+  void find_candidates(std::uint32_t p, std::size_t sample) {
+    candidates_.clear();
+    const std::int64_t excess = live().peak().count - rules_.budget;
+    const std::uint32_t low = live().first_above(rules_.budget), high = live().last_above(rules_.budget);
+    const std::size_t count = live().instance_count();
+    work_ += 8;
+    if (sample == all || count <= 2 * sample) {
+      work_ += count / 16;
+      for (Instance i = 0; i < count; ++i) consider(i, p, excess, low, high);
+      return;
+    }
+    for (std::size_t tries = 0; tries < 12 * sample && candidates_.size() < sample; ++tries, work_ += tries % 4 == 0 ? 1u : 0u)
+      consider(random_.below(count), p, excess, low, high);
+  }
+
+  void consider(Instance i, std::uint32_t p, std::int64_t excess, std::uint32_t low, std::uint32_t high) {
+    const LiveSchedule& l = live();
+    if (!l.owns_storage(i) || l.bytes(i) == 0 || l.first_slot(i) >= p || l.last_slot(i) <= p) return;
+    if (!find_cone(i, p)) return;
+    const double bytes = static_cast<double>(std::min(cone_.gain, excess));
+    const double covered = static_cast<double>(std::min(high, cone_.at) - std::max(low, cone_.idle_from) +
+        1) / static_cast<double>(high - low + 1);
+    const double noise = 1 + noise_ * (2 * random_.uniform() - 1);
+    candidates_.push_back({i, cone_.ticks, bytes * covered * noise / static_cast<double>(cone_.ticks + free_ticks_)});
+  }
+
+  // What has to run again, right before the storage's next use after p, so that it can be freed before p.
+  bool find_cone(Instance storage, std::uint32_t p) {
+    const LiveSchedule& l = live();
+    cone_.nodes.clear();
+    cone_.at = none;
+    cone_.ticks = 0;
+    cone_.gain = l.bytes(storage);
+    cone_.idle_from = l.first_slot(storage);
+    needed_.clear();
+    ++stamp_;
+    ++work_;
+    for (Instance i = l.first_in_storage(storage); i != none; i = l.next_in_storage(i)) {
+      const std::uint32_t made = l.slot(l.maker(i));
+      if (made == p) return false;
+      if (made > p) continue;
+      cone_.idle_from = std::max(cone_.idle_from, made);
+      const std::uint32_t read = l.next_read(i, p);
+      if (read == p) return false;
+      if (const std::uint32_t last = l.last_read(i, p); last != none) cone_.idle_from = std::max(cone_.idle_from, last);
+      if (read == none) continue;
+      cone_.at = std::min(cone_.at, read);
+      needed_.push_back(l.value_of(i));
+    }
+    if (needed_.empty()) return false;
+    for (std::size_t k = 0; k < needed_.size(); ++k)
+      if (!add_to_cone(needed_[k], storage, p)) return false;
+    if (cone_.gain <= 0) return false;
+    std::sort(cone_.nodes.begin(), cone_.nodes.end());
+    take_off_what_moves();
+    return true;
+  }
+
+  // Puts the value's producer into the cone, and what that reads onto the list of what is needed.
+  bool add_to_cone(std::uint32_t v, Instance dropped, std::uint32_t p) {
+    const StepGraph& g = facts_.graph();
+    const NodeId producer = g.values()[v].producer;
+    if (!producer.valid() || g.values()[v].persistent) return false;
+    const std::uint32_t u = producer.index;
+    if (mark_[u] == stamp_) return true;
+    if (!may_repeat(u)) return false;
+    mark_[u] = stamp_;
+    cone_.nodes.push_back(u);
+    cone_.ticks += facts_.ticks(u);
+    ++work_;
+    if (cone_.nodes.size() > most_cone_) return false;
+    for (std::uint32_t t : facts_.reads(u))
+      if (!serve(t, u, dropped, p)) return false;
+    return true;
+  }
+
+  // An input of the cone is there anyway, or is kept until the cone runs, or is computed again as well.
+  bool serve(std::uint32_t t, std::uint32_t reader, Instance dropped, std::uint32_t p) {
+    ++work_;
+    const LiveSchedule& l = live();
+    const StepGraph& g = facts_.graph();
+    if (const NodeId producer = g.values()[t].producer; producer.valid() && mark_[producer.index] == stamp_) return true;
+    const Instance i = l.newest(t, cone_.at);
+    const bool again = i == none || l.storage_of(i) == dropped || !l.exists(t, cone_.at) || facts_.overwrites(reader, t);
+    if (again) {
+      needed_.push_back(t);
+      return true;
+    }
+    const Instance s = l.storage_of(i);
+    if (l.bytes(s) == 0 || l.last_slot(s) >= cone_.at) return true;
+    const bool over_p = l.last_slot(s) < p;
+    const std::int64_t room = rules_.budget - l.most_live(l.last_slot(s) + 1, cone_.at);
+    if (l.bytes(s) <= room) return true;
+    const bool small = static_cast<double>(l.bytes(s)) * extend_ratio_ <= static_cast<double>(l.bytes(dropped));
+    const NodeId producer = g.values()[t].producer;
+    const bool possible = producer.valid() && may_repeat(producer.index);
+    if (!small && possible) {
+      needed_.push_back(t);
+      return true;
+    }
+    if (over_p) cone_.gain -= l.bytes(s);
+    return cone_.gain > 0;
+  }
+
+  // A cone node whose last run served nobody but the cone moves instead of running again: no time is paid for it.
+  void take_off_what_moves() {
+    const LiveSchedule& l = live();
+    for (std::size_t k = cone_.nodes.size(); k > 0; --k) {
+      const std::uint32_t n = cone_.nodes[k - 1];
+      const auto runs = l.occurrences(n);
+      const auto it = std::partition_point(runs.begin(), runs.end(), [&](Occurrence x) { return l.slot(x) < cone_.at; });
+      if (it == runs.begin()) continue;
+      const Occurrence y = *(it - 1);
+      if (rules_.keep_order && it - 1 == runs.begin()) continue;
+      if (!serves_only_movers(y)) continue;
+      movable_[n] = stamp_;
+      cone_.ticks -= facts_.ticks(n);
+    }
+  }
+
+  bool serves_only_movers(Occurrence y) const {
+    const LiveSchedule& l = live();
+    const std::size_t count = facts_.outputs(l.node(y)).size();
+    if (count == 0) return false;
+    for (std::size_t k = 0; k < count; ++k) {
+      const Instance i = l.made_by(y, k);
+      for (std::uint32_t r = l.next_read(i, 0); r != none && r < cone_.at; r = l.next_read(i, r + 1)) {
+        const Occurrence reader = l.at(r);
+        if (reader == l.end() || movable_[l.node(reader)] != stamp_) return false;
+      }
+    }
+    return true;
+  }
+
+  // ---- edits --------------------------------------------------------------------------------------------------------------
+
+  bool apply(const Candidate& c, Occurrence at, std::int64_t peak) {
+    const LiveSchedule& l = live();
+    if (!l.alive(at)) return false;
+    const std::uint32_t p = l.slot(at);
+    if (!l.owns_storage(c.storage) || l.first_slot(c.storage) >= p || l.last_slot(c.storage) <= p || !find_cone(c.storage, p)) return false;
+    if (cone_.ticks > 2 * c.ticks + free_ticks_) return false;  // drops before it in the same batch made it dear
+    const std::int64_t here = l.live_during(at);
+    const std::size_t mark = s_.mark();
+    const Occurrence before = l.at(cone_.at);
+    const std::vector<std::uint32_t> nodes = cone_.nodes;
+    inserted_.clear();
+    for (std::uint32_t n : nodes) inserted_.push_back(s_.insert(n, before));
+    remove_served(nodes);
+    if (l.valid() && lower_than(peak) && (!l.alive(at) || l.live_during(at) < here)) return true;
+    s_.undo_to(mark);
+    return false;
+  }
+
+  // New occurrences must stay below the peak that is being lowered, or two drops could chase each other for ever.
+  [[nodiscard]] bool lower_than(std::int64_t peak) const {
+    for (Occurrence x : inserted_)
+      if (live().alive(x) && live().live_during(x) >= peak) return false;
+    return live().peak().count <= peak;
+  }
+
+  // Runs before the new ones whose results nobody reads any more.
+  void remove_served(const std::vector<std::uint32_t>& nodes) {
+    for (std::size_t k = nodes.size(); k > 0; --k) {
+      const auto runs = live().occurrences(nodes[k - 1]);
+      const auto it = std::find(runs.begin(), runs.end(), inserted_[k - 1]);
+      if (it != runs.begin() && it != runs.end()) s_.remove_if_dead(*(it - 1), rules_.keep_order);
+    }
+  }
+
+  bool ruin_and_repair(std::int64_t now, double temperature) {
+    const std::size_t mark = s_.mark();
+    ruin();
+    const bool repaired = live().valid() && repair(now + static_cast<std::int64_t>(temperature * 4) + 1);
+    const double worse = static_cast<double>(live().ticks() - now);
+    if (repaired && (worse <= 0 || (temperature > 0 && random_.uniform() < std::exp(-worse / temperature)))) {
+      s_.commit();
+      return true;
+    }
+    s_.undo_to(mark);
+    return false;
+  }
+
+  // One recomputation, or a few that stand close together.
+  void ruin() {
+    const std::size_t count = random_.below(2) != 0 ? 1 : 2 + random_.below(12);
+    Occurrence near = none;
+    for (std::size_t k = 0; k < count && !s_.repeated().empty(); ++k) {
+      Occurrence x = none;
+      if (near != none && live().alive(near)) x = neighbour(near);
+      if (x == none) {
+        const auto runs = live().occurrences(s_.repeated()[random_.below(s_.repeated().size())]);
+        x = runs[1 + random_.below(runs.size() - 1)];
+      }
+      near = live().next(x);
+      s_.take_out(x, rules_.keep_order);
+      if (!live().valid()) return;
+    }
+  }
+
+  // The next recomputation after x, not far away.
+  [[nodiscard]] Occurrence neighbour(Occurrence x) const {
+    for (int steps = 0; steps < 24 && x != live().end(); ++steps, x = live().next(x))
+      if (x > live().end() && !live().is_first(x)) return x;
+    return none;
+  }
+
+  bool repair(std::int64_t most_ticks) {
+    noise_ = 0.5;
+    bool ok = true;
+    // Few candidates make repairs differ, many make them good: measured, a mixture is best, and mostly few.
+    constexpr std::size_t samples[] = {2, 2, 3, 3, 3, 4, 4, 8};
+    const std::size_t sample = samples[random_.below(8)];
+    for (int steps = 0; ok && !fits(); ++steps) ok = steps < 40 && lower_peak(sample) && live().ticks() <= most_ticks;
+    noise_ = 0;
+    return ok;
+  }
+
+  const ScheduleFacts& facts_;
+  SearchRules rules_;
+  SearchRandom random_;
+  UndoableSchedule s_;
+  Cone cone_;
+  std::vector<std::uint32_t> needed_, mark_, movable_;
+  std::vector<Candidate> candidates_;
+  std::vector<Occurrence> inserted_;
+  std::uint32_t stamp_ = 0;
+  std::uint64_t work_ = 0, asked_ = 0, work_limit_ = ~std::uint64_t{0};
+  std::int64_t free_ticks_ = 1;
+  std::size_t most_cone_ = 2000;
+  std::size_t batch_share_ = 32;  // so many drops at once: the candidates divided by this
+  double extend_ratio_ = 8;
+  double noise_ = 0;  // how far a candidate's score may be off at random: 0.25 for a quarter up or down
+};
+
+}  // namespace reprise

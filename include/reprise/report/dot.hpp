@@ -1,0 +1,188 @@
+#pragma once
+// A picture of a step, for Graphviz: nodes as boxes in one cluster a phase, edges coloured by the role of the value that flows.
+//
+//   write_dot(std::cout, graph);                                          dot -Tsvg step.dot > step.svg
+//   write_dot(std::cout, graph, {.around = NodeId{12}, .radius = 2});     what is at most two edges away from one node
+//
+//   subgraph cluster_forward {
+//     n1 [label="relu\naten::relu_\n10.0 us"];
+//   }
+//   n0 -> n1 [label="h 8.00 KiB", color="#f28e2b"];         through h, an activation
+//
+// Values from before the step are ellipses, what the step hands over ends in a double one; order without data is dashed, an update
+// dotted. Any name gives valid DOT.
+
+#include <algorithm>
+#include <cstddef>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <reprise/base/error.hpp>
+#include <reprise/base/units.hpp>
+#include <reprise/graph/adapter.hpp>
+#include <reprise/graph/json_text.hpp>
+#include <reprise/graph/step_graph.hpp>
+#include <reprise/report/palette.hpp>
+
+namespace reprise {
+
+struct DotOptions {
+  NodeId around{};         ///< draw this node and what is near; none: draw everything
+  std::size_t radius = 2;  ///< how many edges away is still near, in either direction
+  bool order_edges = true;
+  bool outside_values = true;  ///< parameters, inputs and other values from before the step, and what the step hands over
+};
+
+/// Text as a quoted DOT string. Control characters and what is not UTF-8 become '?', "\n" stays a line break.
+[[nodiscard]] inline std::string dot_quoted(std::string_view text) {
+  std::string out = "\"";
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    const char c = text.front();
+    if (c == '\n') out += "\\n";
+    else if (c == '"' || c == '\\') (out += '\\') += c;
+    else if (c == '&') out += "&amp;";  // or Graphviz reads an entity
+    else if (length == 0 || static_cast<unsigned char>(c) < 0x20 || c == 0x7F) out += '?';
+    else out += text.substr(0, length);
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return out += '"';
+}
+
+/// Whether each node is at most `radius` edges away from one, in either direction.
+[[nodiscard]] inline std::vector<bool> nodes_near(const GraphAdapter<StepGraph>& adapter, NodeId around, std::size_t radius) {
+  std::vector<bool> near(num_vertices(adapter), false);
+  near[around.index] = true;
+  std::vector<NodeId> edge_of_it{around}, next;
+  const auto visit = [&](NodeId n) {
+    if (!near[n.index]) next.push_back(n);
+    near[n.index] = true;
+  };
+  for (std::size_t step = 0; step < radius && !edge_of_it.empty(); ++step) {
+    next.clear();
+    for (NodeId n : edge_of_it) {
+      for (auto [e, end] = out_edges(n, adapter); e != end; ++e) visit(target(*e, adapter));
+      for (auto [e, end] = in_edges(n, adapter); e != end; ++e) visit(source(*e, adapter));
+    }
+    edge_of_it.swap(next);
+  }
+  return near;
+}
+
+class DotWriter {
+ public:
+  DotWriter(std::ostream& out, const StepGraph& graph, const DotOptions& options)
+      : out_(out), graph_(graph), options_(options), adapter_(graph, options.order_edges ? Edges::data_and_order : Edges::data) {
+    if (options.around.valid() && options.around.index >= graph.node_count())
+      throw Error(Errc::bad_argument, "no such node to draw around");
+    drawn_ = options.around.valid() ? nodes_near(adapter_, options.around, options.radius) : std::vector<bool>(graph.node_count(), true);
+  }
+
+  void write() {
+    out_ << "digraph " << dot_quoted(graph_.name()) << " {\n  fontname=\"sans-serif\"; fontsize=12;\n"
+         << "  node [shape=box, style=\"rounded,filled\", fillcolor=white, fontname=\"sans-serif\", fontsize=10];\n"
+         << "  edge [fontname=\"sans-serif\", fontsize=8];\n";
+    write_cluster(Phase::forward, "#e8f1fb");
+    write_cluster(Phase::backward, "#fdf0e3");
+    write_cluster(Phase::optimizer, "#f1e8f4");
+    write_edges();
+    if (options_.outside_values) write_outside_values();
+    out_ << "}\n";
+  }
+
+ private:
+  void write_cluster(Phase phase, std::string_view color) {
+    bool any = false;
+    for (std::size_t i = 0; i < graph_.node_count(); ++i) {
+      if (!drawn_[i] || graph_.nodes()[i].phase != phase) continue;
+      if (!any)
+        out_ << "  subgraph cluster_" << to_string(phase) << " {\n    label=" << to_string(phase) << "; color=\"" << color
+             << "\"; bgcolor=\"" << color << "\";\n";
+      any = true;
+      write_node(NodeId{i});
+    }
+    if (any) out_ << "  }\n";
+  }
+
+  void write_node(NodeId id) {
+    const Node& n = graph_.node(id);
+    std::string label = n.name.empty() ? "node " + std::to_string(n.id) : n.name;
+    if (!n.op.empty()) label += "\n" + n.op;
+    label += "\n" + format_time(n.time);
+    if (n.workspace != Bytes{0}) label += ", workspace " + format_bytes(n.workspace);
+    out_ << "    n" << id.index << " [label=" << dot_quoted(label) << ", tooltip=" << dot_quoted("node " + std::to_string(n.id));
+    if (!n.recomputable) out_ << ", penwidth=2";
+    if (id == options_.around) out_ << ", color=\"#d62728\", penwidth=3";
+    out_ << "];\n";
+  }
+
+  void write_edges() {
+    for (auto [e, end] = edges(adapter_); e != end; ++e) {
+      const Dependency& d = adapter_.dependency(*e);
+      if (!drawn_[d.from.index] || !drawn_[d.to.index]) continue;
+      out_ << "  n" << d.from.index << " -> n" << d.to.index;
+      if (d.is_data()) write_value_attributes(d.value);
+      else out_ << " [style=dashed, color=gray60, constraint=false];\n";
+    }
+  }
+
+  void write_value_attributes(ValueId v) {
+    out_ << " [label=" << dot_quoted(label_of(v)) << ", color=\"" << color_of(graph_.value(v).role) << "\"];\n";
+  }
+
+  void write_outside_values() {
+    declared_.assign(graph_.value_count(), false);
+    for (std::size_t i = 0; i < graph_.node_count(); ++i) {
+      if (!drawn_[i]) continue;
+      for (ValueId v : reads(graph_, NodeId{i})) {
+        if (producer(graph_, v).valid()) continue;
+        declare(v, 'v');
+        out_ << "  v" << v.index << " -> n" << i << " [color=\"" << color_of(graph_.value(v).role) << "\"];\n";
+      }
+      for (ValueId v : graph_.updates(NodeId{i})) {  // backwards: edges against the order upset the ranks of clusters
+        declare(v, 'v');
+        out_ << "  v" << v.index << " -> n" << i << " [dir=back, style=dotted, color=\"" << color_of(graph_.value(v).role) << "\"];\n";
+      }
+    }
+    declared_.assign(graph_.value_count(), false);
+    for (ValueId v : graph_.outputs()) {
+      const NodeId maker = graph_.value(v).producer;
+      if (!maker.valid() || !drawn_[maker.index] || declared_[v.index]) continue;
+      declare(v, 'o');
+      out_ << "  n" << maker.index << " -> o" << v.index << " [color=\"" << color_of(graph_.value(v).role) << "\"];\n";
+    }
+  }
+
+  void declare(ValueId v, char prefix) {
+    if (declared_[v.index]) return;
+    declared_[v.index] = true;
+    const Value& value = graph_.value(v);
+    out_ << "  " << prefix << v.index << " [label=" << dot_quoted(label_of(v)) << ", shape=ellipse, peripheries=" << (prefix == 'o' ? 2 : 1)
+         << ", style=filled, fillcolor=\"" << color_of(value.role) << "55\", tooltip="
+         << dot_quoted(std::string(to_string(value.role)) + ", value " + std::to_string(value.id)) << "];\n";
+  }
+
+  // A view shows the bytes of what it is a view of.
+  [[nodiscard]] std::string label_of(ValueId v) const {
+    const Value& value = graph_.value(v);
+    const std::string name = value.name.empty() ? "value " + std::to_string(value.id) : value.name;
+    return name + (value.owns() ? " " + format_bytes(value.bytes) : value.alias_of.valid() ? " (view)" : " (in place)");
+  }
+
+  std::ostream& out_;
+  const StepGraph& graph_;
+  DotOptions options_;
+  GraphAdapter<StepGraph> adapter_;
+  std::vector<bool> drawn_;     // by node
+  std::vector<bool> declared_;  // by value
+};
+
+/// Throws Errc::bad_argument where `around` is no node, Errc::io where the stream fails.
+inline void write_dot(std::ostream& out, const StepGraph& graph, const DotOptions& options = {}) {
+  DotWriter{out, graph, options}.write();
+  if (!out.flush()) throw Error(Errc::io, "the picture could not be written: the stream has failed");
+}
+
+}  // namespace reprise

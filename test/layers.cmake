@@ -1,0 +1,99 @@
+# Who may include whom: SOURCE_DIR.
+#
+# A room is a folder of include/reprise. Each line names a room and the rooms whose headers it may
+# include; a room stands below all that may include it. An include that goes up, or to a neighbour
+# that the line does not name, fails, and so does a name here that no include needs.
+
+cmake_policy(VERSION 3.25)
+
+set(layers
+  "base:"
+  "pack: base"
+  "graph: base"
+  "profile: base graph"
+  "plan/search: graph"
+  "plan: base pack graph plan/search"
+  "rewrite: base graph"
+  "report: base graph profile rewrite"
+  "cuda: base profile"
+  "libtorch/device/cpu: base pack"
+  "libtorch/torch: base profile libtorch/device/cpu"
+  "libtorch/record: base graph libtorch/device/cpu libtorch/torch"
+  "libtorch/replay: base pack graph profile rewrite libtorch/device/cpu libtorch/torch libtorch/record"
+  "libtorch/options: base profile plan report"
+  "libtorch/checkpoint: base libtorch/torch"
+  "libtorch/guided: base plan libtorch/device/cpu libtorch/torch libtorch/record libtorch/options"
+  "libtorch/train_step: base graph profile plan rewrite libtorch/device/cpu libtorch/torch libtorch/record libtorch/replay libtorch/options"
+  "libtorch: plan libtorch/torch libtorch/options libtorch/checkpoint libtorch/guided libtorch/train_step"
+)
+
+set(rooms "")
+foreach(line IN LISTS layers)
+  string(REGEX MATCH "^([^:]+):(.*)$" line "${line}")
+  set(room "${CMAKE_MATCH_1}")
+  string(STRIP "${CMAKE_MATCH_2}" allowed)
+  string(REPLACE " " ";" allowed "${allowed}")
+  foreach(lower IN LISTS allowed)
+    if(NOT lower IN_LIST rooms)
+      message(SEND_ERROR "test/layers.cmake: ${room} may include ${lower}, which does not stand below it")
+    endif()
+  endforeach()
+  list(APPEND rooms "${room}")
+  set("may_${room}" "${allowed}")
+  set("does_${room}" "")
+endforeach()
+
+# room_of(<variable> <path below include/reprise>): the umbrella headers at the top are in no room.
+function(room_of variable path)
+  cmake_path(GET path PARENT_PATH room)
+  while(NOT room IN_LIST rooms AND NOT room STREQUAL "")
+    cmake_path(GET room PARENT_PATH room)
+  endwhile()
+  set(${variable} "${room}" PARENT_SCOPE)
+endfunction()
+
+file(GLOB_RECURSE headers RELATIVE "${SOURCE_DIR}/include/reprise" "${SOURCE_DIR}/include/reprise/*.hpp")
+set(edges 0)
+foreach(header IN LISTS headers)
+  room_of(room "${header}")
+  if(room STREQUAL "")
+    if(header MATCHES "/")
+      message(SEND_ERROR "include/reprise/${header} lies in no room of test/layers.cmake")
+    endif()
+    continue()
+  endif()
+  file(STRINGS "${SOURCE_DIR}/include/reprise/${header}" includes REGEX "^#include <reprise/")
+  foreach(include IN LISTS includes)
+    string(REGEX REPLACE "^#include <reprise/([^>]+)>.*" "\\1" included "${include}")
+    room_of(to "${included}")
+    if(to STREQUAL room)
+      continue()
+    endif()
+    math(EXPR edges "${edges} + 1")
+    if(NOT to IN_LIST "may_${room}")
+      message(SEND_ERROR "include/reprise/${header} includes ${included}: ${room} may not include '${to}' (test/layers.cmake)")
+    endif()
+    list(APPEND "does_${room}" "${to}")
+  endforeach()
+endforeach()
+if(edges LESS 100)
+  message(SEND_ERROR "test/layers.cmake has seen only ${edges} includes from one room to another")
+endif()
+
+# docs/design.md shows the same table.
+file(READ "${SOURCE_DIR}/docs/design.md" page)
+foreach(room IN LISTS rooms)
+  foreach(lower IN LISTS "may_${room}")
+    if(NOT lower IN_LIST "does_${room}")
+      message(SEND_ERROR "test/layers.cmake: ${room} may include ${lower}, and no header of it does")
+    endif()
+  endforeach()
+  list(JOIN "may_${room}" "`, `" row)
+  if(row)
+    set(row "`${row}`")
+  endif()
+  string(FIND "${page}" "\n| `${room}` | ${row} |" place)
+  if(place EQUAL -1)
+    message(SEND_ERROR "docs/design.md's table of rooms has no row '| `${room}` | ${row} |'")
+  endif()
+endforeach()
