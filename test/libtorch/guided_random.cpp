@@ -41,7 +41,7 @@ std::string describe(const std::vector<Script>& scripts) {
 
 /// One step. What autograd says where it refuses an in-place write: it must then say the same inside a budget.
 std::string run_step(World& world, const Script& script) {
-  const Switches as_before;
+  const ResetSwitches as_before;
   try {
     world.step(script);
     return "";

@@ -66,9 +66,9 @@ inline Script random_script(Rng& rng, Draw draw = Draw::tame) {
 }
 
 /// The switches that a wild action turns, as they were: autograd may refuse a step in the middle of one.
-struct Switches {
+struct ResetSwitches {
   int threads = at::get_num_threads();
-  ~Switches() {
+  ~ResetSwitches() {
     torch::set_default_dtype(caffe2::TypeMeta::Make<float>());
     if (at::get_num_threads() != threads) at::set_num_threads(threads);
     at::globalContext().setFlushDenormal(false);

@@ -143,8 +143,8 @@ class Remaker : public StorageOwner {
       const auto storage = memory_to_check(read);
       if (!storage || is_moved_statistic(call, call.reads[k])) continue;
       if (!marks_[recorder_.storage_of(read)].exposed)
-        checks_->check_result(recording(), recorder_.maker_of(read), *storage.unsafeGetStorageImpl());
-      checks_->note_operand(NodeId{recorder_.calls_seen()}, k, *storage.unsafeGetStorageImpl());
+        checks_->check_result(recording(), recorder_.maker_of(read), *storage.unsafeGetStorageImpl(), false);
+      checks_->note_operand(call, NodeId{recorder_.calls_seen()}, k, recording(), *storage.unsafeGetStorageImpl());
     }
   }
 
@@ -168,7 +168,7 @@ class Remaker : public StorageOwner {
     for (const ResultSlot& result : call.results) {
       note_result(call, result, exposed);
       if (!checks_ || recording().values[result.value.index].alias_of.valid()) continue;
-      if (const auto storage = memory_to_check(result.value)) checks_->note_result(result.value, *storage.unsafeGetStorageImpl());
+      if (const auto storage = memory_to_check(result.value)) checks_->note_result(recording(), result.value, *storage.unsafeGetStorageImpl());
     }
   }
 
@@ -187,7 +187,7 @@ class Remaker : public StorageOwner {
       make_again({recorder_.newest_in(s)});
       if (storages_.where(s) == Where::dropped && recorder_.storages().alive(s))
         throw Error(Errc::capture_failed,
-                    detail::describe(recording(), recorder_.newest_in(s)) + " came out otherwise when it was made again");
+                    "recomputing " + detail::describe(recording(), recorder_.newest_in(s)) + " gave no tensor");
       ++counters_.brought_back;
     }
   }
@@ -230,7 +230,7 @@ class Remaker : public StorageOwner {
     bring_back(s);
     if (recorder_.host_has_written(s)) throw written_too_late(maker);
     c10::Storage memory = storages_.memory_of(s);
-    if (!memory && value.bytes == Bytes{0} && value.origin == Origin::step) memory = no_bytes().storage();  // an empty tensor is always there
+    if (!memory && value.bytes == Bytes{0}) memory = no_bytes().storage();  // an empty tensor is always there
     if (!memory) throw Error(Errc::capture_failed, detail::describe(recording(), maker) + " is gone");
     return over(memory, v);
   }
@@ -397,7 +397,7 @@ class Remaker : public StorageOwner {
     for (const ResultSlot& slot : call.results) {
       if (recording().values[slot.value.index].alias_of.valid()) continue;
       const at::Tensor tensor = result_again(call, slot, results, tensors);
-      if (tensor.defined()) checks_->check_result(recording(), slot.value, *tensor.storage().unsafeGetStorageImpl());
+      if (tensor.defined()) checks_->check_result(recording(), slot.value, *tensor.storage().unsafeGetStorageImpl(), true);
     }
   }
 

@@ -6,6 +6,7 @@
 // What a recomputation must not repeat is left out: batch norm runs without the running statistics.
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -63,6 +64,8 @@ void fill_arguments(std::vector<c10::IValue>& arguments, const Slots& slots, con
 [[nodiscard]] inline std::vector<c10::IValue> call_again(const Call& call, std::span<const at::Tensor> tensors) {
   const c10::impl::ExcludeDispatchKeyGuard below_autograd(DispatchHook::above());
   const at::AutoGradMode as_then(call.grad_mode);
+  std::optional<SwitchScope> switched;
+  if (call.switches != nullptr && *call.switches != Switches::now()) switched.emplace(*call.switches);
   std::vector<c10::IValue> stack(call.args.begin(), call.args.end());
   fill_arguments(stack, call.reads, [&](std::size_t k) -> const at::Tensor& { return tensors[k]; });
   call.op->redispatchBoxed(call.keys, &stack);

@@ -68,32 +68,40 @@ class RecordedNumbers : public RecordingTables {
     return sum;
   }
 
+  // A tensor that was made in the step where no hook saw it: its bytes exist from here on, at the latest.
+  ValueId add_unseen(const at::Tensor& tensor) { return add_block(tensor.storage(), geometry_of(tensor), Role::other); }
+
   // What was wrapped for the last op and is still there.
   void add_kept_numbers() {
     for (const WrappedNumber& number : std::exchange(numbers_, {})) {
       const c10::Storage storage(number.storage.lock());
       if (!storage || table_.find(storage.unsafeGetStorageImpl()) != no_storage || bytes_of(storage) == Bytes{0}) continue;
       if (CountingAllocator::serial_of(storage.data_ptr()) <= start_serial_) continue;
-      RecordedValue value;
-      value.geometry = recording_.values[number.value.index].geometry;
-      value.role = Role::constant;
-      value.producer = NodeId{recording_.calls.size()};
-      value.bytes = bytes_of(storage);
-      const StorageIndex s = track(storage);
-      state_[s].number = true;
-      state_[s].bytes = value.bytes;
-      const ValueId v = state_[s].root = add_value(std::move(value), s);
-      state_[s].views.push_back(v);
-      Call call;
-      call.kind = CallKind::number;
-      call.results.push_back({ResultSlot::From::returned, 0, -1, v});
-      call.phase = current_phase();
-      call.repeatable = false;
-      recording_.calls.push_back(std::move(call));
+      add_block(storage, recording_.values[number.value.index].geometry, Role::constant);
     }
   }
 
  private:
+  ValueId add_block(const c10::Storage& storage, const Geometry& geometry, Role role) {
+    RecordedValue value;
+    value.geometry = geometry;
+    value.role = role;
+    value.producer = NodeId{recording_.calls.size()};
+    value.bytes = bytes_of(storage);
+    const StorageIndex s = track(storage);
+    state_[s].number = true;
+    state_[s].bytes = value.bytes;
+    const ValueId v = state_[s].root = add_value(std::move(value), s);
+    state_[s].views.push_back(v);
+    Call call;
+    call.kind = CallKind::number;
+    call.results.push_back({ResultSlot::From::returned, 0, -1, v});
+    call.phase = current_phase();
+    call.repeatable = false;
+    recording_.calls.push_back(std::move(call));
+    return v;
+  }
+
   /// Wrapped for the running op. Whether it outlives the op is seen at the next one.
   struct WrappedNumber {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;

@@ -22,6 +22,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -152,6 +153,17 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
   /// Nothing runs again that reads memory of the user's own: its tensor may be gone by then, and the bytes another frame.
   void heed_foreign_memory() { heeds_foreign_ = true; }
 
+  /// Storages that lie in the same memory, as far as ops have read or written them.
+  [[nodiscard]] std::span<const StorageIndex> sharing_memory_with(StorageIndex s) const {
+    if (sharing_.empty()) return {};
+    const auto it = sharing_.find(s);
+    return it == sharing_.end() ? std::span<const StorageIndex>{} : std::span<const StorageIndex>(it->second);
+  }
+  /// The graph would not say what memory this step takes: it is not planned.
+  void do_not_plan(std::string why) {
+    if (recording_.unplannable.empty()) recording_.unplannable = std::move(why);
+  }
+
   /// The user's code held the storage until now, though no op reads it any more: a call of its own says so.
   void note_release(StorageIndex s) {
     const bool persistent = state_[s].persistent;
@@ -271,6 +283,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     call.keys = keys;
     call.repeatable = call.facts->repeatable;
     call.grad_mode = at::GradMode::is_enabled();
+    note_switches(call);
     place(call);
     if (hooks_ != nullptr) hooks_->before(op, torch::jit::last(stack, call.facts->writes.size()));
     read_arguments(call, stack);
@@ -280,6 +293,10 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     if (call.facts->hands_lengths_to_host)
       refuse(call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
              ") goes with lengths that LibTorch reads behind the dispatcher");
+    if (call.facts->copies_lazily) {
+      refuse(call.facts->name + " (node " + std::to_string(recording_.calls.size()) + ") makes a copy that shares memory until it is written");
+      do_not_plan("a copy shares memory until it is written (" + call.facts->name + ")");
+    }
     PendingWrites writes = writes_of(call, stack);
     written_.clear();
     for (const PendingWrite& write : writes) written_.push_back(write.storage);
@@ -315,6 +332,18 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     recording_.calls.push_back(std::move(call));
     if (hooks_ != nullptr) hooks_->after(op, torch::jit::last(stack, returns), node);
     if (!watches_host()) heed_room(node);
+  }
+
+  void note_switches(Call& call) {
+    const Switches now = Switches::now();
+    const bool first = switches_ == nullptr;
+    if (first || *switches_ != now) switches_ = Switches::interned(now);
+    if (first) switches_at_first_ = switches_;
+    call.switches = switches_;
+    if (switches_ != switches_at_first_)
+      refuse("a switch of LibTorch's was set in the middle of the step, before " + call.facts->name +
+             " (node " + std::to_string(recording_.calls.size()) + "): threads, default dtype, " +
+             "denormals, deterministic algorithms, oneDNN or precision");
   }
 
   // Where in the step the call stands: phase, the forward call of a backward one, the user's scope.
@@ -421,9 +450,11 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     const c10::DataPtr& data = tensor.storage().data_ptr();
     const bool in_step = CountingAllocator::serial_of(data) > start_serial_;
     if (is_number(tensor, in_step)) return scalar(tensor);
-    if (in_step)
+    if (in_step) {
       refuse(reader + " (node " + std::to_string(recording_.calls.size()) +
              ") reads a tensor that was made in the step behind the dispatcher, where Reprise cannot see it");
+      return add_unseen(tensor);
+    }
     const std::string number = std::to_string(captured_++);
     const ValueId v = phase_ == Phase::optimizer
                           ? add_persistent(tensor, Origin::captured, 0, Role::optimizer_state, "optimizer." + number)
@@ -434,9 +465,8 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
   }
 
   // A tensor over memory of the user's own (from_blob) may lie inside of another tensor's block: an op that writes one then changes the
-  // other, and the graph does not say so. A guided step looks for that itself, at each op.
+  // other, and the graph does not say so. A guided step treats the two as one; a capture is refused.
   void find_shared_memory(StorageIndex s) {
-    if (heeds_foreign_) return;
     if (!state_[s].foreign) {
       for (const StorageIndex other : foreign_)
         if (table_.overlap(s, other)) note_shared_memory(s, other);
@@ -448,6 +478,10 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
   }
   void note_shared_memory(StorageIndex a, StorageIndex b) {
     refuse("'" + name_of(a) + "' and '" + name_of(b) + "' lie in the same memory");
+    for (const StorageIndex s : {a, b})
+      if (!state_[s].persistent && hooks_ != nullptr) static_cast<void>(hooks_->host_access(s));  // made in the step: it stays where it is
+    sharing_[a].push_back(b);
+    sharing_[b].push_back(a);
   }
   [[nodiscard]] std::string name_of(StorageIndex s) const {
     const RecordedValue& root = recording_.values[state_[s].root.index];
@@ -473,14 +507,17 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
   // Returns the bytes that the write brought: those of an output that was made larger.
   Bytes note_write(Call& call, NodeId node, const PendingWrite& write) {
     StorageState& state = state_[write.storage];
-    if (state.persistent) {
-      if (std::ranges::find(call.updates, state.root) == call.updates.end()) call.updates.push_back(state.root);
-      if (!call.facts->moves_statistics()) call.repeatable = false;
-      return {};
-    }
     const auto storage = table_.lock(write.storage);
     const Bytes now = storage ? bytes_of(*storage) : write.bytes_before;
     const bool resized = now != write.bytes_before;
+    if (state.persistent && resized) {
+      end_persistent(state, call);
+    } else if (state.persistent) {
+      note_update(call, write.storage);
+      for (const StorageIndex other : sharing_memory_with(write.storage)) note_update(call, other);
+      if (!call.facts->moves_statistics()) call.repeatable = false;
+      return {};
+    }
     RecordedValue value;
     value.geometry = geometry_of(write.tensor);
     value.producer = node;
@@ -496,6 +533,26 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     state.made_without_tensors = state.made_without_tensors && reads_one_storage(call);
     if (state.exposed && storage) remember(state, *storage);
     return resized ? now - write.bytes_before : Bytes{};
+  }
+
+  void note_update(Call& call, StorageIndex s) {
+    const StorageState& state = state_[s];
+    if (state.persistent && std::ranges::find(call.updates, state.root) == call.updates.end()) call.updates.push_back(state.root);
+  }
+
+  // A tensor from before the step was given a larger block: the old one ends here, and the new one is made in the step.
+  void end_persistent(StorageState& state, Call& call) {
+    const auto updates = [&](const Call& earlier) { return std::ranges::find(earlier.updates, state.root) != earlier.updates.end(); };
+    RecordedValue& before = recording_.values[state.root.index];
+    refuse("'" + before.name + "' from before the step was given a larger block in it");
+    if (std::ranges::any_of(recording_.calls, updates)) {
+      do_not_plan("'" + before.name + "' was written, and then given a larger block");
+    } else {
+      before.persistent = false;
+      before.initial = true;
+    }
+    state.persistent = false;
+    call.repeatable = false;
   }
 
   // fill_(t, 3) leaves t independent of data, copy_(t, x) does not.
@@ -530,11 +587,15 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
       call.opaque = true;
       refuse_call(call, call.facts->name + " (node " + std::to_string(node.index) + ") makes a tensor that is not plain strided memory (" +
                             c10::str(tensor.layout()) + ")");
-      return {};
+      return note_parts(call, node, index, tensor);
     }
     const StorageIndex known = table_.find(tensor.storage().unsafeGetStorageImpl());
     if (known != no_storage) {
       note_view(call, node, index, element, known, geometry_of(tensor));
+      return {};
+    }
+    if (!call.facts->repeatable && is_from_before(tensor)) {  // set_, or an op of another library that has kept it
+      static_cast<void>(adopt(tensor, call.facts->name));
       return {};
     }
     const StorageIndex s = track(tensor.storage());
@@ -551,6 +612,33 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     state_[s].views.push_back(v);
     call.results.push_back({ResultSlot::From::returned, index, element, v});
     return bytes;
+  }
+
+  // What a sparse tensor consists of: plain tensors, whose bytes count, though what reads them through the sparse one is not seen.
+  Bytes note_parts(Call& call, NodeId node, std::uint32_t index, const at::Tensor& tensor) {
+    const c10::impl::ExcludeDispatchKeyGuard unseen(above());
+    Bytes made{};
+    const auto note = [&](const at::Tensor& part) {
+      if (part.defined() && is_plain(part) && table_.find(part.storage().unsafeGetStorageImpl()) == no_storage && !is_from_before(part))
+        made += note_result(call, node, index, -1, part);
+    };
+    if (tensor.layout() == at::kSparse) {
+      note(tensor._indices());
+      note(tensor._values());
+    } else if (tensor.layout() == at::kSparseCsr || tensor.layout() == at::kSparseBsr) {
+      note(tensor.crow_indices());
+      note(tensor.col_indices());
+      note(tensor.values());
+    } else if (tensor.layout() == at::kSparseCsc || tensor.layout() == at::kSparseBsc) {
+      note(tensor.ccol_indices());
+      note(tensor.row_indices());
+      note(tensor.values());
+    }
+    return made;
+  }
+  [[nodiscard]] bool is_from_before(const at::Tensor& tensor) const {
+    const c10::DataPtr& data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+    return CountingAllocator::owns(data) && CountingAllocator::serial_of(data) <= start_serial_;
   }
 
   // A result over a storage that was there before: what the op wrote, or a view.
@@ -678,6 +766,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
   RecorderHooks* hooks_;
   std::recursive_mutex guard_;
   FlatIndex forward_of_;                        // autograd's sequence number -> the call that it was given to
+  const Switches *switches_ = nullptr, *switches_at_first_ = nullptr;  // of the last op, and of the first
   ValueId generator_{};
   GeneratorState generator_after_ = GeneratorState::now();  // where the last random op left it
   std::uint64_t sequence_ = 0;
@@ -686,6 +775,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
   std::vector<StorageIndex> written_;  // by the running op
   std::size_t released_count_ = 0;
   std::vector<StorageIndex> foreign_;  // over memory of the user's own
+  std::unordered_map<StorageIndex, std::vector<StorageIndex>> sharing_;  // memory, with these
   bool heeds_foreign_ = false;
 };
 

@@ -28,6 +28,7 @@
 #include <reprise/graph/step_graph.hpp>
 #include <reprise/libtorch/torch/geometry.hpp>
 #include <reprise/libtorch/torch/op_facts.hpp>
+#include <reprise/libtorch/torch/switches.hpp>
 
 namespace reprise {
 
@@ -107,6 +108,7 @@ struct Call {
   bool repeatable = true;
   bool opaque = false;    ///< a tensor that it takes or makes is not plain memory: what lies inside of it cannot be seen
   bool grad_mode = true;  ///< what it was: some kernels keep more for backward while it is on
+  const Switches* switches = nullptr;  ///< LibTorch's, when it ran first
   Microseconds time{};
   Bytes workspace{};
 
@@ -141,6 +143,7 @@ struct Recording {
   std::vector<ValueId> outputs;  ///< what the caller takes out of the step
   std::vector<ValueId> kept;     ///< what else was made in the step and is still alive at its end
   std::string refusal;           ///< why this cannot be run again; empty where it can
+  std::string unplannable;       ///< why the graph would not say what memory the step takes; empty where it does
   Bytes base{};                  ///< what existed at the start
   Bytes peak{};                  ///< what existed at most: what the allocator would have held without a limit
 };

@@ -37,6 +37,7 @@ struct OpFacts {
   bool views_only = false;              ///< reads no data: what it returns lies in what it was given
   bool unfilled = false;                ///< what it makes holds whatever lay there: empty, new_empty, ...
   bool makes_room = false;              ///< makes a copy, or something of another tensor's shape, as hosts do that go on to fill it
+  bool copies_lazily = false;           ///< its result shares memory with its operand until one of them is written
   bool builtin = true;                  ///< one of LibTorch's own
   bool repeatable = true;               ///< running it again has no effect beyond its results
 
@@ -93,9 +94,11 @@ inline OpFacts look_up_facts(const c10::OperatorHandle& op) {
   facts.reads_to_host = !tensors_only && (op.hasTag(at::Tag::data_dependent_output) || !builtin);
   facts.about_shapes_only = builtin && !tensors_only && !facts.reads_to_host;
   facts.hands_lengths_to_host = facts.name == "aten::_ctc_loss" || facts.name == "aten::_pack_padded_sequence";
-  facts.repeatable = (builtin || PureOps::instance().holds(facts.name)) && !facts.reads_to_host;
   facts.views_only = builtin && returns_views(schema);
-  facts.unfilled = builtin && facts.name.find("empty") != std::string::npos;
+  facts.unfilled = builtin && (facts.name.find("empty") != std::string::npos || facts.name.starts_with("aten::resize"));
+  facts.copies_lazily = facts.name == "aten::_lazy_clone";
+  const bool outside = facts.name == "aten::from_file" || facts.name.starts_with("aten::set_");  // a file, another tensor's storage
+  facts.repeatable = (builtin || PureOps::instance().holds(facts.name)) && !facts.reads_to_host && !outside && !facts.copies_lazily;
   facts.makes_room = builtin && makes_room(facts.name);
 
   const std::string_view name = facts.name;
