@@ -26,13 +26,15 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 # LibTorch.
 if(REPRISE_HAS_LIBTORCH)
   add_custom_target(libtorch_programs)  # all of them, and nothing that the preset core builds too
-  option(REPRISE_PCH "Share one precompiled torch/torch.h and reprise/libtorch.hpp among tests, examples and benchmarks" ON)
+  option(REPRISE_PCH "Share one precompiled header among tests, examples and benchmarks" ON)
+  # While headers of Reprise change, -DREPRISE_PCH_HEADERS=<torch/torch.h> alone: it is then compiled once and for all.
+  set(REPRISE_PCH_HEADERS "<torch/torch.h>;<reprise/libtorch.hpp>" CACHE STRING "What is in the precompiled header")
   if(REPRISE_PCH)
     set(pch_source "${CMAKE_CURRENT_BINARY_DIR}/reprise_torch_pch.cpp")
     file(CONFIGURE OUTPUT "${pch_source}" CONTENT "// Its precompiled header is what this is for.\n" @ONLY)
     add_library(reprise_torch_pch OBJECT EXCLUDE_FROM_ALL "${pch_source}")
     target_link_libraries(reprise_torch_pch PRIVATE reprise_libtorch reprise_warnings nlohmann_json::nlohmann_json)
-    target_precompile_headers(reprise_torch_pch PRIVATE <torch/torch.h> <reprise/libtorch.hpp>)
+    target_precompile_headers(reprise_torch_pch PRIVATE ${REPRISE_PCH_HEADERS})
   endif()
 endif()
 
