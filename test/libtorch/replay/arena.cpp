@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <random>
 #include <sstream>
 #include <thread>
 
@@ -214,39 +215,58 @@ TEST_CASE("ops whose workspace depends on data: the next plan leaves room for wh
 
 #ifdef __linux__
 TEST_CASE("an arena that is higher than it may be gives dead pages back, and nothing that is alive") {
+  // Blocks of random sizes and lives: packing them wastes some per cent, whatever the processor.
+  constexpr int blocks = 100, least_alive = 16;
+  constexpr std::int64_t piece = 4096;
+  const Tensor source = torch::randn({40 * piece}), weights = torch::randn({40 * piece});
+  Tensor parameter = torch::ones({8}).requires_grad_();
   int higher = 0;
-  for (const std::string_view name : models::names()) {
-    INFO(name);
-    models::Task task = models::make(name, models::Config::tiny, 8);
-    const std::vector<Tensor> batch = task.make_batch(0);
+  for (unsigned seed = 1; seed <= 12 && higher < 2; ++seed) {
+    INFO("seed " << seed);
+    const auto loss = [&](const Tensor& factor) {
+      const torch::NoGradGuard no_grad;
+      std::minstd_rand random(seed);
+      std::vector<Tensor> alive;
+      Tensor sum = torch::zeros({1});
+      for (int made = 0; made < blocks || !alive.empty();) {
+        if (made < blocks && (alive.size() < least_alive || random() % 2 == 0)) {
+          const auto size = static_cast<std::int64_t>(1 + random() % 40) * piece;
+          alive.push_back(source.narrow(0, 0, size) * factor);
+          ++made;
+        } else {
+          const std::size_t which = random() % alive.size();
+          sum = sum * 0.5 + torch::dot(alive[which], weights.narrow(0, 0, alive[which].numel()));
+          alive.erase(alive.begin() + static_cast<std::ptrdiff_t>(which));
+        }
+      }
+      const torch::AutoGradMode grad(true);
+      return (parameter * sum).sum();
+    };
+    const std::vector<Tensor> batch{torch::full({1}, 0.75)};
+    const ModelTensors model = tensors_of(std::vector<Tensor>{parameter});
     TraceHooks hooks;
-    torch::manual_seed(5);
-    auto captured = capture(task.module, task.loss, CaptureOptions{.hooks = &hooks}, batch);
-    std::vector<Tensor> expected;
-    for (const Tensor& p : task.module->parameters()) expected.push_back(p.grad().defined() ? p.grad().clone() : Tensor());
+    auto captured = capture(std::vector<Tensor>{parameter}, loss, CaptureOptions{.hooks = &hooks}, batch[0]);
+    const Tensor expected = captured.loss().clone(), gradient = parameter.grad().clone();
     const Schedule order = own_order(captured.graph());
     const Rewriting rewriting = rewrite(captured.graph(), order);
-    const auto lay_out = [&](Bytes enough) {
-      return layout_arena(captured.recording(), rewriting, hooks.trace, captured.result_count(), enough);
-    };
-    const Bytes above = rewriting.peak - captured.graph().persistent_bytes();
-    const ArenaLayout layout = lay_out(above);
+    const Bytes above = rewriting.peak - captured.graph().persistent_bytes() + 64_B;  // for what the step returns
+    const ArenaLayout layout =
+        layout_arena(captured.recording(), rewriting, hooks.trace, captured.result_count(), above);
     CHECK(layout.reserved() <= above);
+    parameter.mutable_grad() = Tensor();
     if (layout.given_back == 0_B) continue;
     ++higher;
     LibTorchProgram program(captured, order);
-    const ModelTensors model = tensors_of(task.module);
     ArenaMemory arena;
     for (int i = 0; i < 3; ++i) {
-      task.module->zero_grad();
-      torch::manual_seed(5);
       arena.start(layout);
-      const RunOutcome outcome = program.run({model.parameters, model.buffers, batch, model.parameters}, NullObserver{}, arena);
+      const RunOutcome outcome = program.run({model.parameters, {}, batch, model.parameters}, NullObserver{}, arena);
       REQUIRE(outcome.completed);
       CHECK(arena.use().fallbacks == 0);
       CHECK(arena.capacity() == layout.counted);
-      for (std::size_t k = 0; k < outcome.gradients.size(); ++k)
-        CHECK(same_bits(outcome.gradients[k], expected[captured.gradient_of()[k]]));
+      CHECK(same_bits(outcome.results[0], expected));
+      REQUIRE(outcome.gradients.size() == 1);
+      CHECK(same_bits(outcome.gradients[0], gradient));
     }
   }
   CHECK(higher > 0);

@@ -6,36 +6,10 @@ using namespace reprise;
 using namespace reprise::testing;
 using torch::Tensor;
 
-namespace {
-
-/// A stack whose loss also depends on what `extra` makes of the last hidden state.
-Program resizing(const std::function<Tensor(const Tensor& h, int step)>& extra, std::vector<Tensor> kept = {}) {
-  auto stack = std::make_shared<Stack>(4);
-  auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(), torch::optim::SGDOptions(0.01));
-  auto loss = std::make_shared<Tensor>();
-  const Tensor x = torch::randn({128, 64});
-  return {[=](int i) {
-            optimizer->zero_grad();
-            const Tensor h = stack->forward(x, gelu);
-            Tensor now = h.pow(2).mean() + extra(h, i).detach().mean() * h.mean();
-            now.backward();
-            optimizer->step();
-            *loss = now.detach();
-          },
-          [=] {
-            std::vector<Tensor> all = all_of(*stack->layers);
-            all.insert(all.end(), kept.begin(), kept.end());
-            all.push_back(*loss);
-            return all;
-          }};
-}
-
-}  // namespace
-
 TEST_CASE("a tensor that is kept over steps grows by resize_", "[wild]") {
   check_wild([] {
     const Tensor log = torch::zeros({16, 64});
-    return resizing(
+    return stack_with(
         [log](const Tensor& h, int i) {
           const torch::NoGradGuard no_grad;
           Tensor grown = log;
@@ -49,7 +23,7 @@ TEST_CASE("a tensor that is kept over steps grows by resize_", "[wild]") {
 
 TEST_CASE("a tensor that is made in the step grows by resize_", "[wild]") {
   check_wild([] {
-    return resizing([](const Tensor& h, int i) {
+    return stack_with([](const Tensor& h, int i) {
       const torch::NoGradGuard no_grad;
       Tensor t = h.narrow(0, 0, 8).clone();
       Tensor before = t * 3;
@@ -62,7 +36,7 @@ TEST_CASE("a tensor that is made in the step grows by resize_", "[wild]") {
 
 TEST_CASE("a tensor that is made in the step shrinks by resize_ and grows again", "[wild]") {
   check_wild([] {
-    return resizing([](const Tensor& h, int) {
+    return stack_with([](const Tensor& h, int) {
       const torch::NoGradGuard no_grad;
       Tensor t = h.clone();
       t.resize_({8, 64});
@@ -77,7 +51,7 @@ TEST_CASE("a tensor that is made in the step shrinks by resize_ and grows again"
 TEST_CASE("out= forms make their results larger", "[wild]") {
   check_wild([] {
     const Tensor kept = torch::zeros({2, 2});
-    return resizing(
+    return stack_with(
         [kept](const Tensor& h, int i) {
           const torch::NoGradGuard no_grad;
           Tensor product = torch::empty({0}), sum = torch::zeros({4}), grown = kept;

@@ -111,4 +111,26 @@ inline std::vector<WildOutcome> check_wild(const std::function<Program()>& make,
   return outcomes;
 }
 
+/// A stack whose loss also depends on what `extra` makes of the last hidden state in a step; `kept` is compared too.
+inline Program stack_with(const std::function<Tensor(const Tensor& h, int step)>& extra, std::vector<Tensor> kept = {}) {
+  auto stack = std::make_shared<Stack>(4);
+  auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(), torch::optim::SGDOptions(0.01));
+  auto loss = std::make_shared<Tensor>();
+  const Tensor x = torch::randn({128, 64});
+  return {[=](int i) {
+            optimizer->zero_grad();
+            const Tensor h = stack->forward(x, gelu);
+            Tensor now = h.pow(2).mean() + extra(h, i).mean() * h.mean();
+            now.backward();
+            optimizer->step();
+            *loss = now.detach();
+          },
+          [=] {
+            std::vector<Tensor> all = all_of(*stack->layers);
+            all.insert(all.end(), kept.begin(), kept.end());
+            all.push_back(*loss);
+            return all;
+          }};
+}
+
 }  // namespace reprise::testing

@@ -379,13 +379,14 @@ class Remaker : public StorageOwner {
     return found;
   }
 
-  // None where there is nothing to compare: not in memory, or never filled.
+  // None where there is nothing to compare: not in memory, never filled, or perhaps still being filled.
   [[nodiscard]] c10::Storage memory_to_check(ValueId v) const {
     const StorageIndex s = recorder_.storage_of(v);
     if (s == no_storage || s >= storages_.size()) return {};
     const NodeId maker = recording().values[recorder_.maker_of(v).index].producer;
-    const bool filled = !maker.valid() || recording().calls[maker.index].kind != CallKind::op || !recording().calls[maker.index].facts->unfilled;
-    return filled ? storages_.memory_of(s) : c10::Storage{};
+    const Call* call = maker.valid() ? &recording().calls[maker.index] : nullptr;
+    const bool settled = call == nullptr || call->kind != CallKind::op || !(call->facts->unfilled || may_linger(*call));
+    return settled ? storages_.memory_of(s) : c10::Storage{};
   }
 
   void check_operands(NodeId node, std::span<const at::Tensor> tensors) const {
@@ -404,7 +405,7 @@ class Remaker : public StorageOwner {
   void note_result(const Call& call, const ResultSlot& result, bool exposed) {
     const StorageIndex s = recorder_.storage_of(result.value);
     if (s == no_storage) return;
-    if (may_linger(call)) marks_[s].pinned = true;
+    if (may_linger(call) || (call.kind == CallKind::op && call.facts->read_by_host)) marks_[s].pinned = true;
     if (recording().values[result.value.index].alias_of.valid()) return;
     const ValueId before = recording().values[result.value.index].overwrites;
     const bool repeatable = call.repeatable && !exposed && !(result.from == ResultSlot::From::argument && marks_[s].exposed);

@@ -385,13 +385,33 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
       call.args.push_back(blank_list(argument));
       return;
     }
-    if (argument.isStorage() || argument.isObject() || argument.isPyObject() || argument.isFuture())
+    if (argument.isList() && !argument.toListRef().empty() && argument.toListRef()[0].isList()) {  // c10d's all-gather
+      std::int32_t element = 0;
+      for (const c10::IValue& items : argument.toListRef())
+        for (const c10::IValue& item : items.toListRef()) {
+          if (item.isTensor() && item.toTensor().defined()) add_read(call, arg, element, item.toTensor());
+          ++element;
+        }
+      refuse_call(call, call.facts->name + " (node " + std::to_string(recording_.calls.size()) + ") takes lists of lists");
+      call.args.emplace_back();
+      return;
+    }
+    if (is_object(argument)) {
       refuse_call(call, call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
                             ") takes an argument that cannot be kept for another run");
+      call.args.emplace_back();
+      return;
+    }
     if (argument.isGenerator() && argument.toGenerator().defined() && argument.toGenerator() != at::detail::getDefaultCPUGenerator())
       refuse_call(call, call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
                             ") draws from a generator of the user's own, whose state at the next step cannot be known");
     call.args.push_back(argument.isIntList() ? kept_list(argument) : argument);
+  }
+
+  // What may hold tensors, or anything else, for as long as it lives: c10d's works hold what they send.
+  static bool is_object(const c10::IValue& value) {
+    return value.isStorage() || value.isObject() || value.isPyObject() || value.isFuture() || value.isCapsule() || value.isRRef() ||
+           value.isTuple() || value.isGenericDict() || value.isBlob();
   }
 
   void add_read(Call& call, std::uint32_t arg, std::int32_t element, const at::Tensor& tensor) {
@@ -494,17 +514,26 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     const auto arguments = torch::jit::last(stack, call.facts->writes.size());
     PendingWrites writes;
     for (const ArgumentSlot& slot : call.reads) {
-      if (!slot.value.valid() || (!call.facts->writes[slot.arg] && !is_moved_statistic(call, slot))) continue;
+      if (!slot.value.valid() || (!call.facts->writes[slot.arg] && !call.facts->may_write && !is_moved_statistic(call, slot))) continue;
       const StorageIndex s = storage_of(slot.value);
       if (s == no_storage) continue;
-      const c10::IValue& argument = arguments[slot.arg];
-      writes.push_back({slot, s, state_[s].bytes,
-                        slot.element < 0 ? argument.toTensor() : argument.toListRef()[static_cast<std::size_t>(slot.element)].toTensor()});
+      writes.push_back({slot, s, state_[s].bytes, element_of(arguments[slot.arg], slot.element)});
     }
     return writes;
   }
 
-  // Returns the bytes that the write brought: those of an output that was made larger.
+  // Elements of a list of lists are numbered through.
+  static at::Tensor element_of(const c10::IValue& argument, std::int32_t element) {
+    if (element < 0) return argument.toTensor();
+    const auto list = argument.toListRef();
+    auto index = static_cast<std::size_t>(element);
+    if (!list[0].isList()) return list[index].toTensor();
+    std::size_t which = 0;
+    while (index >= list[which].toListRef().size()) index -= list[which++].toListRef().size();
+    return list[which].toListRef()[index].toTensor();
+  }
+
+  // Returns the bytes that the op has allocated for what it writes: those of an output that was made larger.
   Bytes note_write(Call& call, NodeId node, const PendingWrite& write) {
     StorageState& state = state_[write.storage];
     const auto storage = table_.lock(write.storage);
@@ -532,7 +561,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     state.digest.reset();
     state.made_without_tensors = state.made_without_tensors && reads_one_storage(call);
     if (state.exposed && storage) remember(state, *storage);
-    return resized ? now - write.bytes_before : Bytes{};
+    return resized ? now : Bytes{};  // its old block exists until the op has filled the new one
   }
 
   void note_update(Call& call, StorageIndex s) {
@@ -574,6 +603,8 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
         std::int32_t element = 0;
         for (const c10::IValue& item : result.toListRef())
           made += note_result(call, node, static_cast<std::uint32_t>(i), element++, item.toTensor());
+      } else if (is_object(result)) {
+        refuse_call(call, call.facts->name + " (node " + std::to_string(node.index) + ") returns an object, which cannot be kept for another run");
       } else if (call.facts->reads_to_host) {
         call.returned.push_back({static_cast<std::uint32_t>(i), result});
       }

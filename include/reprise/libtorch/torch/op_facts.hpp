@@ -34,11 +34,13 @@ struct OpFacts {
   bool reads_to_host = false;           ///< returns something that depends on data and is no tensor
   bool about_shapes_only = false;       ///< returns no tensor, and what it returns depends on shapes alone
   bool hands_lengths_to_host = false;   ///< goes with a composite op that reads lengths behind the dispatcher
+  bool read_by_host = false;            ///< what it makes is such lengths: LibTorch reads them by a pointer, whenever it likes
   bool views_only = false;              ///< reads no data: what it returns lies in what it was given
   bool unfilled = false;                ///< what it makes holds whatever lay there: empty, new_empty, ...
   bool makes_room = false;              ///< makes a copy, or something of another tensor's shape, as hosts do that go on to fill it
   bool copies_lazily = false;           ///< its result shares memory with its operand until one of them is written
   bool builtin = true;                  ///< one of LibTorch's own
+  bool may_write = false;               ///< another library's, without any mark in its schema: it may write all that it is given
   bool repeatable = true;               ///< running it again has no effect beyond its results
 
   [[nodiscard]] bool moves_statistics() const { return !statistics.empty(); }
@@ -77,6 +79,13 @@ inline bool returns_views(const c10::FunctionSchema& schema) {
   return !schema.returns().empty() && std::ranges::all_of(schema.returns(), is_view);
 }
 
+/// Whether the schema says of any argument or result that it is written, or what it shares memory with. c10d's collectives write
+/// what they are given, and say nothing.
+inline bool has_alias_marks(const c10::FunctionSchema& schema) {
+  const auto marked = [](const c10::Argument& argument) { return argument.alias_info() != nullptr; };
+  return std::ranges::any_of(schema.arguments(), marked) || std::ranges::any_of(schema.returns(), marked);
+}
+
 inline OpFacts look_up_facts(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
   OpFacts facts;
@@ -94,11 +103,14 @@ inline OpFacts look_up_facts(const c10::OperatorHandle& op) {
   facts.reads_to_host = !tensors_only && (op.hasTag(at::Tag::data_dependent_output) || !builtin);
   facts.about_shapes_only = builtin && !tensors_only && !facts.reads_to_host;
   facts.hands_lengths_to_host = facts.name == "aten::_ctc_loss" || facts.name == "aten::_pack_padded_sequence";
+  facts.read_by_host = facts.name == "aten::_pack_padded_sequence";
   facts.views_only = builtin && returns_views(schema);
   facts.unfilled = builtin && (facts.name.find("empty") != std::string::npos || facts.name.starts_with("aten::resize"));
   facts.copies_lazily = facts.name == "aten::_lazy_clone";
   const bool outside = facts.name == "aten::from_file" || facts.name.starts_with("aten::set_");  // a file, another tensor's storage
-  facts.repeatable = (builtin || PureOps::instance().holds(facts.name)) && !facts.reads_to_host && !outside && !facts.copies_lazily;
+  const bool known = builtin || PureOps::instance().holds(facts.name);
+  facts.may_write = !known && !has_alias_marks(schema);
+  facts.repeatable = known && !facts.reads_to_host && !facts.read_by_host && !outside && !facts.copies_lazily;
   facts.makes_room = builtin && makes_room(facts.name);
 
   const std::string_view name = facts.name;

@@ -16,10 +16,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <reprise_test/catch.hpp>
+#include <reprise_test/guided.hpp>
 
 using namespace reprise;
 using namespace reprise::literals;
+using reprise::testing::plan_by_bytes;
 using torch::Tensor;
 
 namespace {
@@ -414,7 +415,7 @@ TEST_CASE("a training loop in a region: the same numbers, the same addresses, th
   torch::nn::Sequential eager = make(), guided = make();
   const Tensor x = torch::randn({2048, 256});
   torch::optim::SGD eager_sgd(eager->parameters(), 0.1), guided_sgd(guided->parameters(), 0.1);
-  MemoryBudget budget{Budget::savable(50), {.plan_in_background = false}};
+  MemoryBudget budget{Budget::savable(50), {.planner = plan_by_bytes, .plan_in_background = false}};
   bool placed = false;
   for (int i = 0; i < 8; ++i) {
     eager_sgd.zero_grad();
