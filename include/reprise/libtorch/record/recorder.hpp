@@ -84,6 +84,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     const StorageIndex known = table_.find(tensor.storage().unsafeGetStorageImpl());
     if (known == no_storage) {
       const ValueId v = add_persistent(tensor, origin, index, role, std::move(name));
+      if (origin == Origin::parameter || origin == Origin::buffer) state_[storage_of(v)].told = tensor.unsafeGetTensorImpl();
       watch(v);
       find_shared_memory(storage_of(v));
       return;
@@ -442,12 +443,24 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     if (s == no_storage) return adopt(tensor, reader);
     static_cast<void>(find_host_writes(s));
     if (state_[s].exposed) settle_host_writes(s);
-    if (const ValueId known = view_of(s, tensor); known.valid()) return known;
+    if (const ValueId known = view_of(s, tensor); known.valid()) {
+      if (known == state_[s].root && is_alias_from_outside(s, tensor)) recording_.reads_aliases = true;
+      return known;
+    }
     // Views of what is from before the step are made by ops, or told of by know(). This one was made outside.
     if (state_[s].persistent)
       refuse(reader + " (node " + std::to_string(recording_.calls.size()) + ") reads a tensor of the user's that shares memory with '" +
              recording_.values[state_[s].root.index].name + "', but is not it");
     return add_alias(s, geometry_of(tensor));
+  }
+
+  // It lies just as the parameter does, but is another tensor, and no op of the step has made it (detach(), say).
+  [[nodiscard]] bool is_alias_from_outside(StorageIndex s, const at::Tensor& tensor) const {
+    const StorageState& state = state_[s];
+    if (state.told == nullptr || state.told == tensor.unsafeGetTensorImpl()) return false;
+    return std::ranges::none_of(state.views, [&](ValueId v) {
+      return v != state.root && lies_as(tensor, recording_.values[v.index].geometry);
+    });
   }
 
   // A storage that no op of this step has made.

@@ -46,7 +46,7 @@ namespace reprise {
 /// The model of a step, asked anew before each: modules may be added, exchanged and switched between calls.
 struct StepModel {
   std::function<ModelTensors()> tensors{};
-  std::function<std::string()> training{};  ///< a letter for each module: whether it is in training mode; empty where there is no module
+  std::function<std::string()> modules{};  ///< what they are, whether they train, their options; empty where there is no module
 };
 
 /// `Memory`: ArenaMemory, or AllocatorMemory. `Clock` times ops, `Probe` measures memory beside the allocator's own count.
@@ -77,6 +77,15 @@ class StepEngine {
   [[nodiscard]] Bytes resident_growth() const { return ResidentProbe::process_peak() - idle_; }
 
  private:
+  // A capture that reads the model's memory through tensors that are not the model's holds for that memory alone.
+  KnownStep& known_step(const ModelTensors& model, std::string signature) {
+    KnownStep& known = known_.find_or_add(signature, ledger_.options.max_plans);
+    if (known.storages.empty()) return known;
+    std::string storages = storages_of(model);
+    if (storages == known.storages) return known;
+    return known_.find_or_add(std::move(signature) + std::move(storages), ledger_.options.max_plans);
+  }
+
   /// Guards that keep failing mean that the step is not the same from call to call: it is then left to eager.
   static constexpr int patience = 3;
 
@@ -317,6 +326,12 @@ class StepEngine {
     known.trace = std::move(hooks.trace);
     std::vector<at::Tensor> results = captured->take_results();
     ledger_.last.moved = captured->transfers().bytes_out;
+    if (model_.modules && model_.modules() != modules_) {  // to the end of this call it was another one: the next may find it as it was
+      planning_.resolve(known, *captured);
+      ledger_.log.info("the loss function itself changes a module's mode or options: a call that begins like this one is captured each time");
+      return results;
+    }
+    known.storages = captured->recording().reads_aliases ? storages_of(model) : std::string{};
     if (known.refusal.empty()) known.refusal = captured->refusal();
     if (!known.refusal.empty()) {
       planning_.resolve(known, *captured);
@@ -373,6 +388,7 @@ class StepEngine {
   Clock clock_;
   Probe probe_;
   KnownSteps known_;
+  std::string modules_;  // what they were when the call began
   KnownStep* current_ = nullptr;
   Bytes idle_ = ResidentProbe::process_peak();
   Bytes excluded_{};      // of what the allocator holds
@@ -403,8 +419,8 @@ std::vector<at::Tensor> StepEngine<M, C, P>::step(const StepArguments& arguments
   const auto start = std::chrono::steady_clock::now();
   memory_.settle();
   const ModelTensors model = model_.tensors();
-  KnownStep& known =
-      known_.find_or_add(signature_of(model, model_.training ? model_.training() : std::string{}, arguments), ledger_.options.max_plans);
+  modules_ = model_.modules ? model_.modules() : std::string{};
+  KnownStep& known = known_step(model, signature_of(model, modules_, arguments));
   current_ = &known;
   ledger_.carried_out = unbounded_ = false;
   if (ledger_.options.budget.given()) page_blocks().clear();  // what waits for another's steps would take room from this one's
