@@ -221,6 +221,7 @@ class BasicMemoryBudget {
     last_ = {};
     following_.reset();
     cpu_memory().reset_peak();
+    started_with_ = cpu_memory().live() - guide->recorder().bytes().live() - excluded_;
     start_ = Clock::now();
     if (list_tensors_) know(guide->recorder());
   }
@@ -306,13 +307,15 @@ class BasicMemoryBudget {
   void end(std::optional<Guide<Policy>>& guide) {
     Recording recording = guide->finish();
     const GuideCounters counters = guide->counters();
+    const Bytes own_peak = started_with_ + guide->recorder().bytes().peak();
     expected_ = {recording.calls.size(), recording.values.size(), guide->recorder().storages().size()};
     last_.base = base_ = recording.base - excluded_;
     last_.peak = cpu_memory().peak() - excluded_;
     last_.budget = limit_now();
     last_.planned = counters.followed || (counters.carried_out && following_);
     if (!counters.predicted && counters.followed) last_.predicted_peak = {};
-    last_.over_budget = guide->went_over();
+    last_.elsewhere = std::max(last_.peak - own_peak, Bytes{0});
+    last_.over_budget = guide->went_over() || (last_.budget > Bytes{0} && last_.peak > last_.budget);
     last_.recomputed = counters.recomputed;
     last_.brought_back = counters.brought_back;
     last_.evicted = counters.evicted;
@@ -322,14 +325,23 @@ class BasicMemoryBudget {
     last_.time = {std::chrono::duration<double, std::micro>(Clock::now() - start_).count()};
     guide.reset();
     if (!counters.followed) tell_of_leaving(counters);
-    if (last_.over_budget)
-      notice("a step took " + format_bytes(last_.peak) + ": what it cannot do without is more than the budget of " + format_bytes(last_.budget));
+    if (last_.over_budget) tell_of_overshoot(own_peak);
     (last_.planned ? counters_.planned_steps : counters_.online_steps) += 1;
     counters_.recomputed += counters.recomputed;
     counters_.brought_back += counters.brought_back;
     counters_.moved += last_.moved;
     learn(std::move(recording), counters.followed);
     if (on_step_) on_step_(last_);
+  }
+
+  void tell_of_overshoot(Bytes own_peak) const {
+    const bool others = own_peak <= last_.budget && last_.elsewhere > Bytes{0};
+    if (others)
+      notice("a step went above its budget of " + format_bytes(last_.budget) + ": the allocator held " + format_bytes(last_.peak) + ", of which " +
+             format_bytes(last_.elsewhere) + " belong to threads that are not part of the step. Leave room for them (exclude()), or let " +
+             "them join the step");
+    else
+      notice("a step took " + format_bytes(last_.peak) + ": what it cannot do without is more than the budget of " + format_bytes(last_.budget));
   }
 
   void tell_of_leaving(const GuideCounters& counters) {
@@ -385,6 +397,7 @@ class BasicMemoryBudget {
   bool off_ = false, advising_ = false;
   std::string blocks_because_;  // why steps are left to the user's own checkpoints; empty where they are not
   Bytes resolved_{}, excluded_{};
+  Bytes started_with_{};           // what was held when the step began
   Bytes base_{};                   // of the last step that ended
   Bytes above_{}, floor_above_{};  // of the largest step so far, above its base: without a budget, and no schedule can go below
   GuidedCounters counters_;

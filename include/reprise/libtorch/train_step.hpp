@@ -28,6 +28,7 @@
 #include <vector>
 
 #include <reprise/libtorch/torch/model_tensors.hpp>
+#include <reprise/libtorch/torch/module_state.hpp>
 #include <reprise/libtorch/torch/step_arguments.hpp>
 #include <reprise/libtorch/train_step/step_engine.hpp>
 
@@ -83,11 +84,7 @@ class TrainStep {
   static StepModel step_model(Model model) {
     StepModel asked;
     asked.tensors = [model] { return tensors_of(model); };
-    if constexpr (ModuleLike<Model>) asked.training = [model] {
-      std::string flags(1, model->is_training() ? 't' : 'e');
-      for (const auto& module : model->modules(/*include_self=*/false)) flags += module->is_training() ? 't' : 'e';
-      return flags;
-    };
+    if constexpr (ModuleLike<Model>) asked.modules = [model, reader = ModuleReader{}]() mutable { return module_state(reader, model); };
     return asked;
   }
 

@@ -107,6 +107,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     if (ask_) find_plan(call);
     for (const ArgumentSlot& read : call.reads)
       if (const StorageIndex s = recorder_.storage_of(read.value); s != no_storage) begin_running(s);
+    make_room_for_others();
     if (call.facts->random) note_generator();
     if (stream_ != nullptr) follow_stream(call);
     for (const ArgumentSlot& read : call.reads) {
@@ -177,22 +178,9 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   void before_allocation(Bytes bytes) override {
     if (limit_ <= Bytes{0} || cpu_memory().live() + bytes <= limit_) return;
     if (went_over_ && running_again_) return;  // giving up for one what another is about to need would go on for ever
-    const std::lock_guard lock(recorder_.guard());
-    leave_plan("memory ran out");
-    ask_ = false;
-    go_online();
-    int repriced = 0;
-    while (cpu_memory().live() + bytes > limit_) {
-      auto victim = policy_.pick(clock_, [this](std::uint32_t s) { return may_go(s) && !marks_[s].unread; });
-      if (!victim) victim = policy_.pick(clock_, [this](std::uint32_t s) { return may_go(s); });
-      if (!victim) {
-        if (throws_) throw too_small(bytes);
-        went_over_ = true;
-        return;
-      }
-      if (repriced < most_repriced && costs_more_now(*victim)) ++repriced;
-      else evict(*victim);
-    }
+    if (make_room(bytes)) return;
+    if (throws_) throw too_small(bytes);
+    went_over_ = true;
   }
   [[nodiscard]] Microseconds time_spent() const override { return storages_.transfers().time_out + storages_.transfers().time_in; }
   void after_release(Bytes bytes, std::uint64_t serial) override {
@@ -212,6 +200,28 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   }
 
  private:
+  // False where nothing more can go.
+  [[nodiscard]] bool make_room(Bytes bytes) {
+    const std::lock_guard lock(recorder_.guard());
+    leave_plan("memory ran out");
+    ask_ = false;
+    go_online();
+    int repriced = 0;
+    while (cpu_memory().live() + bytes > limit_) {
+      auto victim = policy_.pick(clock_, [this](std::uint32_t s) { return may_go(s) && !marks_[s].unread; });
+      if (!victim) victim = policy_.pick(clock_, [this](std::uint32_t s) { return may_go(s); });
+      if (!victim) return false;
+      if (repriced < most_repriced && costs_more_now(*victim)) ++repriced;
+      else evict(*victim);
+    }
+    return true;
+  }
+
+  // Threads that are not part of the step ask nobody: what they have taken since the last op is made up for at the next one.
+  void make_room_for_others() {
+    if (limit_ > Bytes{0} && !went_over_ && cpu_memory().live() > limit_) static_cast<void>(make_room({}));
+  }
+
   // ── planned or online ─────────────────────────────────────────────────────────────────────────────────────────────────
 
   void find_plan(const Call& call) {

@@ -252,7 +252,7 @@ class PlanFollower : public Remaker {
   void run_occurrence(std::uint32_t i) {
     in_occurrence_ = true;
     leave_after_ = nullptr;
-    const Bytes existing_peak = cpu_memory().existing_peak();
+    const auto existing_peaks = cpu_memory().existing_peaks();
     try {
       run_again_as_planned(i);
     } catch (...) {
@@ -260,7 +260,7 @@ class PlanFollower : public Remaker {
       throw;
     }
     end_occurrence(i);
-    cpu_memory().forget_existing_peak_since(existing_peak);
+    cpu_memory().forget_existing_peaks_since(existing_peaks);
   }
 
   void end_occurrence(std::uint32_t i) {

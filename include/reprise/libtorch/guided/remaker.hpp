@@ -473,13 +473,13 @@ class Remaker : public StorageOwner {
       int& level;
       ~Level() { --level; }
     } const level{++nested_};
-    const Bytes existing_peak = cpu_memory().existing_peak();
+    const auto existing_peaks = cpu_memory().existing_peaks();
     ReadCounts reads;
     Needed held(marks_);
     const std::vector<NodeId> calls = calls_for(std::move(wanted), reads, held);
     MadeStorages made;
     for (NodeId node : calls) run_for(node, reads, made);
-    cpu_memory().forget_existing_peak_since(existing_peak);
+    cpu_memory().forget_existing_peaks_since(existing_peaks);
   }
 
   // `held`: what they start from and nobody else keeps; given up to make room for one of them, it would be gone for the others.

@@ -53,11 +53,12 @@ struct GuidedStepReport {
   Bytes base{};            ///< what the allocator held when the step began
   Bytes budget{};          ///< what it was allowed to hold; 0 for no limit
   Bytes peak{};            ///< what it held at most
+  Bytes elsewhere{};       ///< of this, what threads that are not part of the step took meanwhile
   Bytes predicted_peak{};  ///< what the plan says, equal to `peak` where it was followed to the end; 0 where a step went from one plan to another
   Bytes eager_peak{};      ///< what the step would have taken without a budget
   Bytes floor{};           ///< what no schedule can go below; 0 where the stream was not looked at
   bool planned = false;    ///< a plan was carried out; else online
-  bool over_budget = false;
+  bool over_budget = false;  ///< the allocator held more than the budget, whoever took it
   std::int64_t recomputed = 0;    ///< ops that ran again
   std::int64_t brought_back = 0;  ///< storages that were dropped or moved out, and came back outside of any plan
   std::int64_t evicted = 0;       ///< storages that were given up online

@@ -37,6 +37,8 @@ struct StepMeasurement {
   Bytes base{};                     ///< what the allocator held when the step began
   Bytes peak{};                     ///< what it held at most
   Bytes reserved_peak{};            ///< the same, but arenas count as a whole: what the budget bounds
+  Bytes elsewhere{};                ///< of this, what threads that are not part of the step took meanwhile
+  bool over_budget = false;         ///< it held more than it was allowed to, and a notice says so
   Bytes predicted_peak{};           ///< what the graph says; of a captured or eager step: its own peak
   Bytes eager_peak{};               ///< what the step would take without a budget; 0 where that is not known
   Bytes floor{};                    ///< what no schedule can go below

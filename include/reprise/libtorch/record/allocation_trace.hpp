@@ -75,9 +75,10 @@ class AllocationNotes final : public BlockSource {
 
   std::byte* take(std::size_t bytes, std::uint32_t& /*number*/) override {
     taken_.push_back({.bytes = bytes});
-    serials_.push_back(cpu_memory().serial() + 1);
+    serials_.push_back(0);
     return nullptr;
   }
+  void came_from_system(std::uint64_t serial) override { serials_.back() = serial; }
   void give_back(std::uint32_t /*number*/) override {}
   void freed(std::uint64_t serial) override {
     for (std::size_t i = serials_.size(); i-- > 0;)

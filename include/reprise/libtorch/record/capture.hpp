@@ -45,6 +45,8 @@ struct CaptureOptions {
   RecorderHooks* hooks = nullptr;
   Bytes memory_limit{};                  ///< what the allocator may hold meanwhile; 0 for no limit. What does not fit is moved out
   std::filesystem::path spill_folder{};  ///< where to; empty for the system's folder for temporary files
+  /// Where the limit is a share of this step's peak: what was held when the step began. What other threads take then does not count.
+  std::optional<Bytes> held_at_start{};
 };
 
 /// The tensors that a captured step was run with: what is needed to run it again without asking anybody.
@@ -177,6 +179,7 @@ template <class Run>
   hooks.next = options.hooks;
   if (options.memory_limit > Bytes{0}) {
     hooks.limit = &limit.emplace(options.memory_limit, options.spill_folder);
+    if (options.held_at_start) limit->leave_out_other_threads(*options.held_at_start);
     detail::include_everything(*limit, model, arguments, leaves);
   }
   Recorder recorder(limit ? &hooks : options.hooks);

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,6 +70,10 @@ class MemoryLimit final : public MemoryGate {
   MemoryLimit& operator=(const MemoryLimit&) = delete;
 
   [[nodiscard]] Bytes limit() const { return limit_; }
+  /// The limit is for what was held when this thread's step began, and what the step takes: other threads take what they like.
+  void leave_out_other_threads(Bytes held_at_start) {
+    if (StepBytes::here() != nullptr) others_ = held_at_start;
+  }
   [[nodiscard]] const TransferStats& stats() const { return stats_; }
   /// What moving this storage cost, where it was moved.
   [[nodiscard]] const TransferStats& stats_of(StorageIndex s) const { return per_storage_.at(s); }
@@ -109,8 +114,8 @@ class MemoryLimit final : public MemoryGate {
   [[nodiscard]] Microseconds time_spent() const override { return stats_.time_out + stats_.time_in; }
 
   void before_allocation(Bytes bytes) override {
-    if (cpu_memory().live() + bytes <= limit_) return;
-    while (cpu_memory().live() + bytes > limit_) {
+    if (held() + bytes <= limit_) return;
+    while (held() + bytes > limit_) {
       const StorageIndex victim = used_longest_ago();
       if (victim == no_storage) throw too_small(bytes);
       move_out(victim);
@@ -133,6 +138,8 @@ class MemoryLimit final : public MemoryGate {
       delete stone;
     }
   };
+
+  [[nodiscard]] Bytes held() const { return others_ ? *others_ + bytes_of_step().live() : cpu_memory().live(); }
 
   StorageIndex know(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.has_storage()) return no_storage;
@@ -241,7 +248,7 @@ class MemoryLimit final : public MemoryGate {
   }
 
   [[nodiscard]] Error too_small(Bytes bytes) const {
-    Bytes needed = cpu_memory().live() + bytes;
+    Bytes needed = held() + bytes;
     for (StorageIndex s : pinned_)  // what it reads and could not even be brought back; `bytes` is for the first of them
       if (moved_[s].out && s != coming_back_) needed += Bytes{moved_[s].place.bytes};
     return Error(Errc::budget_unreachable, (op_.empty() ? std::string("an allocation outside of any op") : op_) + " needs " +
@@ -251,6 +258,7 @@ class MemoryLimit final : public MemoryGate {
   }
 
   Bytes limit_;
+  std::optional<Bytes> others_{};  // where the limit is for one step alone: what the process held beside it
   SpillFile file_;
   MemoryGate* outer_;
   StorageTable table_;

@@ -71,7 +71,9 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
  public:
   explicit Recorder(RecorderHooks* hooks = nullptr) : hooks_(hooks) {
     switch_on();
-    cpu_memory().reset_peak();
+    if (memory_.outermost()) cpu_memory().reset_peak();
+    else cpu_memory().reset_existing_peak();  // whoever runs the step wants to know what it held from its beginning
+    existed_ = bytes().existing();
   }
 
   ~Recorder() override { stop(); }
@@ -82,6 +84,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     const StorageIndex known = table_.find(tensor.storage().unsafeGetStorageImpl());
     if (known == no_storage) {
       const ValueId v = add_persistent(tensor, origin, index, role, std::move(name));
+      if (origin == Origin::parameter || origin == Origin::buffer) state_[storage_of(v)].told = tensor.unsafeGetTensorImpl();
       watch(v);
       find_shared_memory(storage_of(v));
       return;
@@ -120,6 +123,8 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     const std::lock_guard lock(heeding().guard);
     heeding().recorders.push_back(this);
   }
+  /// What the step has taken: no other thread's bytes. Relative to its beginning.
+  [[nodiscard]] ByteCounter& bytes() const { return memory_.bytes() != nullptr ? *memory_.bytes() : cpu_memory(); }
   /// Sees nothing more.
   void stop() {
     {
@@ -206,7 +211,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
   /// whatever else was made in the step and is still alive is noted as kept.
   [[nodiscard]] Recording finish(std::vector<ValueId> outputs = {}) {
     add_releases();
-    recording_.peak = cpu_memory().existing_peak();
+    recording_.peak = started_with_ + (bytes().existing_peak() - existed_);
     recording_.base = base_;
     stop();
     std::vector<bool> taken(table_.size(), false);
@@ -230,6 +235,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
 
   void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack& stack) override {
     const std::lock_guard lock(guard_);
+    const StepBytes::Joined counted(memory_);  // where another thread has joined the step
     MemoryGate*& gate = memory_gate();
     if (hooks_ == nullptr || gate != nullptr) return record(op, below, stack);
     gate = hooks_->gate();
@@ -303,8 +309,8 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     if (hooks_ != nullptr) hooks_->ready(call, written_);
     for (const ArgumentSlot& slot : call.reads) unwatch(slot.value);
 
-    cpu_memory().open_window();
-    const Bytes before = cpu_memory().existing() - bytes_of_numbers();
+    bytes().open_window();
+    const Bytes before = bytes().existing() - bytes_of_numbers();
     const Microseconds moving = memory_gate() != nullptr ? memory_gate()->time_spent() : Microseconds{};
     const auto start = std::chrono::steady_clock::now();
     try {
@@ -323,7 +329,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     for (const PendingWrite& write : writes) made += note_write(call, node, write);
     writes.clear();
     made += note_results(call, node, stack);
-    const Bytes workspace = cpu_memory().window_peak() - before - made;
+    const Bytes workspace = bytes().window_peak() - before - made;
     call.workspace = workspace > Bytes{0} ? workspace : Bytes{0};
     if (call.facts->random) call.updates.push_back(generator());
     if (call.facts->random) generator_after_ = GeneratorState::now();
@@ -457,12 +463,24 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     if (s == no_storage) return adopt(tensor, reader);
     static_cast<void>(find_host_writes(s));
     if (state_[s].exposed) settle_host_writes(s);
-    if (const ValueId known = view_of(s, tensor); known.valid()) return known;
+    if (const ValueId known = view_of(s, tensor); known.valid()) {
+      if (known == state_[s].root && is_alias_from_outside(s, tensor)) recording_.reads_aliases = true;
+      return known;
+    }
     // Views of what is from before the step are made by ops, or told of by know(). This one was made outside.
     if (state_[s].persistent)
       refuse(reader + " (node " + std::to_string(recording_.calls.size()) + ") reads a tensor of the user's that shares memory with '" +
              recording_.values[state_[s].root.index].name + "', but is not it");
     return add_alias(s, geometry_of(tensor));
+  }
+
+  // It lies just as the parameter does, but is another tensor, and no op of the step has made it (detach(), say).
+  [[nodiscard]] bool is_alias_from_outside(StorageIndex s, const at::Tensor& tensor) const {
+    const StorageState& state = state_[s];
+    if (state.told == nullptr || state.told == tensor.unsafeGetTensorImpl()) return false;
+    return std::ranges::none_of(state.views, [&](ValueId v) {
+      return v != state.root && lies_as(tensor, recording_.values[v.index].geometry);
+    });
   }
 
   // A storage that no op of this step has made.
@@ -795,6 +813,9 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
   }
 
   RecorderHooks* hooks_;
+  StepBytes memory_{start_serial_};
+  const Bytes started_with_ = base_;  // what existed in the process
+  Bytes existed_{};                   // the same, as bytes() counts
   std::recursive_mutex guard_;
   FlatIndex forward_of_;                        // autograd's sequence number -> the call that it was given to
   const Switches *switches_ = nullptr, *switches_at_first_ = nullptr;  // of the last op, and of the first

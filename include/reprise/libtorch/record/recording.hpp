@@ -142,6 +142,7 @@ struct Recording {
   std::vector<Call> calls;
   std::vector<ValueId> outputs;  ///< what the caller takes out of the step
   std::vector<ValueId> kept;     ///< what else was made in the step and is still alive at its end
+  bool reads_aliases = false;    ///< an op reads a parameter's or buffer's memory through a tensor from before the step that is neither
   std::string refusal;           ///< why this cannot be run again; empty where it can
   std::string unplannable;       ///< why the graph would not say what memory the step takes; empty where it does
   Bytes base{};                  ///< what existed at the start

@@ -62,6 +62,7 @@ class RecordingTables {
     std::optional<std::uint64_t> digest{};  ///< without LibTorch's hook, of what the host may well fill: as an op has left it
     Bytes bytes{};
     ValueId root{};
+    const c10::TensorImpl* told = nullptr;  ///< of a parameter or buffer: the tensor itself, to be compared only
     c10::SmallVector<ValueId, 2> views{};  ///< the values of its current version
   };
 

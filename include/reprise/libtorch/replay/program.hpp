@@ -108,11 +108,13 @@ class LibTorchProgram {
     if (!bind(bindings, outcome)) return outcome;
     const std::optional<StepSnapshot> before_guards = save();
     std::vector<c10::IValue> stack;
+    const StepBytes own(cpu_memory().serial());
+    ByteCounter& bytes = bytes_of_step();
     for (std::size_t i = 0; i < instructions_.size(); ++i) {
       const Instruction& instruction = instructions_[i];
       observer.before(i, schedule_[i], [&] { return arguments_of(instruction); });
-      cpu_memory().open_window();
-      const Bytes before = cpu_memory().existing();
+      bytes.open_window();
+      const Bytes before = bytes.existing();
       const bool as_known = [&] {
         const InMemory<Memory> scope(memory, i);
         return execute(instruction, stack, outcome);
@@ -121,7 +123,7 @@ class LibTorchProgram {
         if (before_guards) before_guards->restore();
         return outcome;
       }
-      check_workspace(instruction, before, outcome);
+      check_workspace(instruction, bytes.window_peak() - before, outcome);
       observer.after(i, schedule_[i], [&] { return results_of(instruction); });
       stack.clear();
       for (std::uint32_t slot : instruction.frees) slots_[slot].reset();
@@ -401,8 +403,8 @@ class LibTorchProgram {
     return true;
   }
 
-  void check_workspace(const Instruction& instruction, Bytes before, RunOutcome& outcome) {
-    const Bytes used = cpu_memory().window_peak() - before - instruction.made;
+  void check_workspace(const Instruction& instruction, Bytes taken, RunOutcome& outcome) {
+    const Bytes used = taken - instruction.made;
     const Bytes workspace = used > Bytes{0} ? used : Bytes{0};
     if (workspace == step_->graph().node(instruction.node).workspace) return;
     step_->graph().set_workspace(instruction.node, workspace);

@@ -35,6 +35,7 @@ struct KnownStep {
   Bytes missed{};  ///< what ops have taken beside the arena because they asked for other blocks than planned
   bool from_file = false;  ///< the plan was given, and is not to be improved
   bool unplannable = false;
+  std::string storages{};  ///< the model's memory that the capture holds for; empty where it holds for any
   std::string refusal{};  ///< why it is not run from its graph
   int failures = 0;       ///< guards that failed one after the other
   std::int64_t calls = 0;

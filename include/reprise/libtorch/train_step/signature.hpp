@@ -2,8 +2,9 @@
 // What must be the same for a captured step to stand for another call: everything about the arguments, the model and LibTorch's
 // settings that decides which ops run and with which bits. Anything else (values of tensors) may change freely.
 //
-//   signature_of(model, {x, y})      bytes to compare; x of another shape, eval() instead of train(), a .grad that was not there
-//                                    before, another thread count: another signature, and a capture of its own
+//   signature_of(model, {x, y})      bytes to compare; x of another shape, eval() instead of train(), another dropout probability,
+//                                    another tensor in a parameter's place, a .grad that was not there before, another thread count:
+//                                    another signature, and a capture of its own
 
 #include <cstdint>
 #include <string>
@@ -19,40 +20,12 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <reprise/libtorch/torch/model_tensors.hpp>
+#include <reprise/libtorch/torch/signature_bytes.hpp>
 #include <reprise/libtorch/torch/step_arguments.hpp>
 
 namespace reprise {
 
 namespace detail {
-
-class SignatureBytes {
- public:
-  void add(std::int64_t x) { bytes_.append(reinterpret_cast<const char*>(&x), sizeof x); }
-  void add(bool x) { bytes_ += x ? '1' : '0'; }
-  void add(const std::string& text) {
-    add(static_cast<std::int64_t>(text.size()));
-    bytes_ += text;
-  }
-  void add_layout(const at::Tensor& t) {
-    add(t.defined());
-    if (!t.defined()) return;
-    add(static_cast<std::int64_t>(t.scalar_type()));
-    add(static_cast<std::int64_t>(t.layout()));
-    add(static_cast<std::int64_t>(t.device().type()));
-    add(static_cast<std::int64_t>(t.device().index()));
-    add(t.requires_grad());
-    add(t.dim());
-    for (std::int64_t n : t.sizes()) add(n);
-    if (t.layout() != at::kStrided) return;
-    for (std::int64_t n : t.strides()) add(n);
-    add(t.is_conj());
-    add(t.is_neg());
-  }
-  [[nodiscard]] std::string take() && { return std::move(bytes_); }
-
- private:
-  std::string bytes_;
-};
 
 /// Tensors over one storage are not tensors of their own: who was the first of them, and how far from it this one lies.
 class SharedStorages {
@@ -77,7 +50,7 @@ class SharedStorages {
 
 /// Which tensor it is, and what happens to its gradient on the way.
 inline void add_identity(SignatureBytes& bytes, const at::Tensor& t) {
-  bytes.add(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(t.unsafeGetTensorImpl())));
+  bytes.add_identity(t);
   bytes.add(static_cast<std::int64_t>(torch::autograd::impl::hooks(t).size()));
 }
 
@@ -99,16 +72,16 @@ inline void add_switches(SignatureBytes& bytes) {
 
 }  // namespace detail
 
-/// `training` says for each module of the model whether it trains.
-[[nodiscard]] inline std::string signature_of(const ModelTensors& model, const std::string& training, const StepArguments& arguments) {
-  detail::SignatureBytes bytes;
+/// `modules`: what module_state.hpp says of the model's.
+[[nodiscard]] inline std::string signature_of(const ModelTensors& model, const std::string& modules, const StepArguments& arguments) {
+  SignatureBytes bytes;
   detail::SharedStorages shared;
   const auto add_leaf = [&](const at::Tensor& t) {
     const at::Tensor gradient = t.is_leaf() && t.requires_grad() ? t.grad() : at::Tensor();
     bytes.add_layout(gradient);
     shared.add(bytes, gradient);
   };
-  bytes.add(training);
+  bytes.add(modules);
   for (const NamedTensor& p : model.parameters) {
     bytes.add_layout(p.tensor);
     shared.add(bytes, p.tensor);
@@ -118,6 +91,7 @@ inline void add_switches(SignatureBytes& bytes) {
   for (const NamedTensor& b : model.buffers) {
     bytes.add_layout(b.tensor);
     shared.add(bytes, b.tensor);
+    bytes.add_identity(b.tensor);
   }
   bytes.add(arguments.plain);
   for (const at::Tensor& t : arguments.tensors) {
@@ -127,6 +101,16 @@ inline void add_switches(SignatureBytes& bytes) {
     add_leaf(t);
   }
   detail::add_switches(bytes);
+  return std::move(bytes).take();
+}
+
+/// Which memory the model's tensors have. Belongs to the signature only where the loss function reads that memory through a tensor of
+/// its own: set_data() does not change that one.
+[[nodiscard]] inline std::string storages_of(const ModelTensors& model) {
+  SignatureBytes bytes;
+  for (const auto* tensors : {&model.parameters, &model.buffers})
+    for (const NamedTensor& t : *tensors)
+      bytes.add_address(t.tensor.defined() && t.tensor.has_storage() ? t.tensor.storage().unsafeGetStorageImpl() : nullptr);
   return std::move(bytes).take();
 }
 

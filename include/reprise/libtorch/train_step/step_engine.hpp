@@ -46,7 +46,7 @@ namespace reprise {
 /// The model of a step, asked anew before each: modules may be added, exchanged and switched between calls.
 struct StepModel {
   std::function<ModelTensors()> tensors{};
-  std::function<std::string()> training{};  ///< a letter for each module: whether it is in training mode; empty where there is no module
+  std::function<std::string()> modules{};  ///< what they are, whether they train, their options; empty where there is no module
 };
 
 /// `Memory`: ArenaMemory, or AllocatorMemory. `Clock` times ops, `Probe` measures memory beside the allocator's own count.
@@ -77,6 +77,15 @@ class StepEngine {
   [[nodiscard]] Bytes resident_growth() const { return ResidentProbe::process_peak() - idle_; }
 
  private:
+  // A capture that reads the model's memory through tensors that are not the model's holds for that memory alone.
+  KnownStep& known_step(const ModelTensors& model, std::string signature) {
+    KnownStep& known = known_.find_or_add(signature, ledger_.options.max_plans);
+    if (known.storages.empty()) return known;
+    std::string storages = storages_of(model);
+    if (storages == known.storages) return known;
+    return known_.find_or_add(std::move(signature) + std::move(storages), ledger_.options.max_plans);
+  }
+
   /// Guards that keep failing mean that the step is not the same from call to call: it is then left to eager.
   static constexpr int patience = 3;
 
@@ -84,7 +93,7 @@ class StepEngine {
     if (!known.refusal.empty()) return run_without_graph(known, model, arguments, run);
     if (!known.captured) return capture_anew(known, model, arguments, run);
     if (ledger_.options.recheck && is_due(++known.calls)) return check_again(known, model, arguments, run);
-    if (!planning_.fits(known, memory_.capacity())) return run_without_graph(known, model, arguments, run);
+    if (!planning_.fits(known)) return run_without_graph(known, model, arguments, run);
     if (ledger_.options.verify > 0 && ++known.verifiable % ledger_.options.verify == 0) return verify(known, model, arguments, run);
     std::vector<at::Tensor> results;
     return replay(known, model, arguments, results) ? results : capture_anew(known, model, arguments, run);
@@ -100,7 +109,7 @@ class StepEngine {
       ++ledger_.counters.fallbacks;
       CapturedStep step = capture_inside(known, model, arguments, run);
       ledger_.last.moved = step.transfers().bytes_out;
-      planning_.resolve(known, step, memory_.capacity());
+      planning_.resolve(known, step);
       return step.take_results();
     }
     std::vector<at::Tensor> results = run();
@@ -116,7 +125,7 @@ class StepEngine {
       return capture_step(model, arguments, run, capture_options(known));
     } catch (const Error& error) {
       if (error.code() != Errc::budget_unreachable || ledger_.last.floor <= Bytes{0}) throw;
-      throw Error(error.code(), std::string(error.what()) + ". Of this step: " + planning_.what_it_needs(memory_.capacity()));
+      throw Error(error.code(), std::string(error.what()) + ". Of this step: " + planning_.what_it_needs());
     }
   }
 
@@ -128,7 +137,7 @@ class StepEngine {
 
   std::vector<at::Tensor> check_again(KnownStep& known, const ModelTensors& model, const StepArguments& arguments, const Run& run) {
     make_room();
-    planning_.resolve(known, memory_.capacity());
+    planning_.resolve(known);
     TraceHooks hooks;
     CapturedStep step = capture_step(model, arguments, run, capture_options(known, &hooks));
     ledger_.carried_out = true;
@@ -180,6 +189,7 @@ class StepEngine {
 
   // The replay first, then everything that it changed is put back and the user's own code runs, under the recorder.
   std::vector<at::Tensor> verify(KnownStep& known, const ModelTensors& model, const StepArguments& arguments, const Run& run) {
+    unbounded_ = true;
     const std::vector<NamedTensor> leaves = detail::leaves_of(model, arguments);
     const Bindings bindings{model.parameters, model.buffers, arguments.tensors, leaves};
     const std::vector<at::Tensor> written = known.program->written(bindings);
@@ -240,7 +250,7 @@ class StepEngine {
     ++ledger_.counters.captures;
     known.forget_program();
     known.captured = std::make_unique<CapturedStep>(std::move(step));
-    static_cast<void>(planning_.fits(known, memory_.capacity()));
+    static_cast<void>(planning_.fits(known));
     return results;
   }
 
@@ -285,7 +295,7 @@ class StepEngine {
   template <class Observer>
   RunOutcome run_in_arena(KnownStep& known, const Bindings& bindings, Observer& observer) {
     const Bytes capacity = memory_.capacity();
-    const bool grown_for_another_shape = capacity > known.layout->counted && capacity + known.layout->outside > planning_.room(capacity);
+    const bool grown_for_another_shape = capacity > known.layout->counted && capacity + known.layout->outside > planning_.room();
     if (ledger_.options.budget.given() && grown_for_another_shape) memory_.release();
     memory_.start(*known.layout);
     RunOutcome outcome = known.program->run(bindings, observer, memory_);
@@ -300,7 +310,7 @@ class StepEngine {
   // Ops that asked for other blocks than planned have made the step hold more than its arena: the next plan leaves room for as much.
   void leave_room_for_misses(KnownStep& known) {
     const Bytes planned = ledger_.last.base + std::max(memory_.capacity(), known.layout->counted) + known.layout->outside;
-    const Bytes held = cpu_memory().reserved_peak() - excluded_ - planning_.other_arenas(memory_.capacity());
+    const Bytes held = own_reserved_peak() - ledger_.others;
     known.missed = std::max(known.missed, held - planned);
   }
 
@@ -316,17 +326,49 @@ class StepEngine {
     known.trace = std::move(hooks.trace);
     std::vector<at::Tensor> results = captured->take_results();
     ledger_.last.moved = captured->transfers().bytes_out;
+    if (model_.modules && model_.modules() != modules_) {  // to the end of this call it was another one: the next may find it as it was
+      planning_.resolve(known, *captured);
+      ledger_.log.info("the loss function itself changes a module's mode or options: a call that begins like this one is captured each time");
+      return results;
+    }
+    known.storages = captured->recording().reads_aliases ? storages_of(model) : std::string{};
     if (known.refusal.empty()) known.refusal = captured->refusal();
     if (!known.refusal.empty()) {
-      planning_.resolve(known, *captured, memory_.capacity());
+      planning_.resolve(known, *captured);
       if (ledger_.options.on_fallback == OnFallback::error) refuse(known);
       const std::string how = ledger_.options.budget.given() ? "by moving storages out" : "eagerly";
       ledger_.notice("from now on this step runs " + how + ": " + known.refusal);
       return results;
     }
     known.captured = std::move(captured);
-    static_cast<void>(planning_.fits(known, memory_.capacity()));
+    static_cast<void>(planning_.fits(known));
     return results;
+  }
+
+  // A share is one of what this step takes; a budget in bytes is for all that the allocator holds.
+  [[nodiscard]] bool is_share() const {
+    return ledger_.options.budget.kind == Budget::Kind::share || ledger_.options.budget.kind == Budget::Kind::savable;
+  }
+  // What there was when the call began, and what this step has taken since: as reserved_peak, without what other threads did meanwhile.
+  [[nodiscard]] Bytes own_reserved_peak() const {
+    const ByteCounter* own = StepBytes::here();
+    return own != nullptr ? started_with_ + own->reserved_peak() : cpu_memory().reserved_peak() - excluded_;
+  }
+
+  // What the step was held to, compared with what was held at most. A share does not bound what other threads take.
+  void tell_of_overshoot() {
+    StepMeasurement& last = ledger_.last;
+    const Bytes own = own_reserved_peak();
+    last.elsewhere = std::max(last.reserved_peak - own, Bytes{0});
+    const bool bounded = ledger_.options.budget.given() && ledger_.options.budget.kind != Budget::Kind::extra_time && !unbounded_;
+    const Bytes allowed = last.limit > Bytes{0} ? last.limit : last.budget;
+    const Bytes held = is_share() ? own : last.reserved_peak;
+    last.over_budget = bounded && allowed > Bytes{0} && held > allowed;
+    if (!last.over_budget) return;
+    ledger_.notice("this step went above its budget: it held " + format_bytes(held) + " (" + std::to_string(held.count) + " bytes) of " +
+                   format_bytes(allowed) + " (" + std::to_string(allowed.count) + " bytes). " +
+                   (own <= allowed ? "Threads that are not part of the step took " + format_bytes(last.elsewhere) + " meanwhile"
+                                   : "Its ops took other blocks than when it was captured; the next plan leaves room for them"));
   }
 
   [[nodiscard]] CaptureOptions capture_options(const KnownStep& known, RecorderHooks* hooks = nullptr) {
@@ -335,6 +377,7 @@ class StepEngine {
     if (ledger_.last.limit == Bytes{0} && ledger_.options.budget.given())
       ledger_.last.limit = limit_until_known(ledger_.options.limit_until_known, ledger_.last.base, free_memory());
     if (ledger_.last.limit > Bytes{0}) options.memory_limit = ledger_.last.limit + excluded_;
+    if (is_share() && known.budget > Bytes{0}) options.held_at_start = ledger_.last.base + excluded_;
     return options;
   }
 
@@ -345,9 +388,12 @@ class StepEngine {
   Clock clock_;
   Probe probe_;
   KnownSteps known_;
+  std::string modules_;  // what they were when the call began
   KnownStep* current_ = nullptr;
   Bytes idle_ = ResidentProbe::process_peak();
-  Bytes excluded_{};  // of what the allocator holds
+  Bytes excluded_{};      // of what the allocator holds
+  bool unbounded_ = false;  // the running call takes more than its budget by design
+  Bytes started_with_{};  // what was held when the call began, arenas as a whole
 };
 
 // Not inline, any of these: an extern template declaration then keeps all of the above out of a file.
@@ -373,13 +419,16 @@ std::vector<at::Tensor> StepEngine<M, C, P>::step(const StepArguments& arguments
   const auto start = std::chrono::steady_clock::now();
   memory_.settle();
   const ModelTensors model = model_.tensors();
-  KnownStep& known =
-      known_.find_or_add(signature_of(model, model_.training ? model_.training() : std::string{}, arguments), ledger_.options.max_plans);
+  modules_ = model_.modules ? model_.modules() : std::string{};
+  KnownStep& known = known_step(model, signature_of(model, modules_, arguments));
   current_ = &known;
-  ledger_.carried_out = false;
+  ledger_.carried_out = unbounded_ = false;
   if (ledger_.options.budget.given()) page_blocks().clear();  // what waits for another's steps would take room from this one's
   give_up_arena_beyond(planning_.known_budget(known));
   ledger_.last = {.base = cpu_memory().live() - excluded_};
+  ledger_.others = cpu_memory().spare() - memory_.capacity();
+  started_with_ = ledger_.last.base + cpu_memory().spare();
+  const StepBytes own(cpu_memory().serial());
   cpu_memory().reset_peak();
   probe_.begin_run();
   std::vector<at::Tensor> results = run_somehow(known, model, arguments, run);
@@ -387,6 +436,7 @@ std::vector<at::Tensor> StepEngine<M, C, P>::step(const StepArguments& arguments
   ledger_.last.peak = cpu_memory().peak() - excluded_;
   ledger_.last.reserved_peak = cpu_memory().reserved_peak() - excluded_;
   if (!ledger_.last.replayed) ledger_.last.predicted_peak = ledger_.last.peak;
+  tell_of_overshoot();
   ledger_.last.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (ledger_.options.on_step) ledger_.options.on_step(ledger_.last);
   return results;

@@ -19,6 +19,7 @@ struct StepLedger {
   Log log;
   StepCounters counters{};
   StepMeasurement last{};
+  Bytes others{};            ///< arenas of other steps: what they held beyond what is alive in them when the call began
   bool carried_out = false;  ///< the running call has its results already; what fails from here on fails afterwards
 
   explicit StepLedger(TrainStepOptions asked) : options(std::move(asked)), log(options.name, options.log_level, options.on_log) {}

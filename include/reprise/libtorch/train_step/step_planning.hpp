@@ -2,7 +2,7 @@
 // The plan of a step for what its budget leaves: made once, and again where that has changed.
 //
 //   budget 4 GiB                       the base is 1.2 GiB when the step begins: room for 2.8 GiB
-//   StepPlanning::fits(known, arena)   known.program, known.plan and known.layout are for at most 2.8 GiB; false where nothing is
+//   StepPlanning::fits(known)          known.program, known.plan and known.layout are for at most 2.8 GiB; false where nothing is
 //
 //   first call      planned quickly, with the times of the capture        │ at most 1.2 s; several seeds side by side, the best of them
 //   third call      planned again, with the times of warm ops             │ at most 3.6 s; the first plan stays where it is better
@@ -51,11 +51,9 @@ class StepPlanning {
   std::filesystem::path file{};  ///< of a plan that the next capture uses instead of making one; then empty
 
   /// Makes sure that there is a program for what the budget leaves above the base. False where none was found.
-  /// `capacity`: of the arena that the step has.
-  bool fits(KnownStep& known, Bytes capacity) {
-    capacity_ = capacity;
+  bool fits(KnownStep& known) {
     const StepGraph& graph = known.captured->graph();
-    resolve(known, capacity);
+    resolve(known);
     if (!known.program && !file.empty()) {
       use(known, given_plan(graph));
       known.from_file = true;  // not to be improved
@@ -73,8 +71,8 @@ class StepPlanning {
 
   /// What the step would take without a budget now, what no schedule can go below, and what the budget is in bytes. A share is a share
   /// of all that the allocator would hold: it counts the optimizer's state once that is there, and the arenas of other steps.
-  void resolve(KnownStep& known, Bytes capacity) { resolve(known, *known.captured, capacity); }
-  void resolve(KnownStep& known, const CapturedStep& captured, Bytes capacity) {
+  void resolve(KnownStep& known) { resolve(known, *known.captured); }
+  void resolve(KnownStep& known, const CapturedStep& captured) {
     const StepGraph& graph = captured.graph();
     if (graph.node_count() == 0) return;  // nothing that could be made a graph of: nothing is known
     const Recording& recording = captured.recording();
@@ -82,25 +80,21 @@ class StepPlanning {
     last.eager_peak = last.base + (recording.peak - recording.base);
     last.floor = last.base + (floor_bytes(graph) - graph.persistent_bytes());
     if (!ledger_.options.budget.given()) return;
-    const Bytes others = other_arenas(capacity);
-    last.budget = ledger_.options.budget.resolve(last.eager_peak + others, last.floor + others);
+    last.budget = ledger_.options.budget.resolve(last.eager_peak + ledger_.others, last.floor + ledger_.others);
     if (ledger_.options.budget.kind != Budget::Kind::extra_time) known.budget = last.budget;
   }
 
   /// What the budget leaves above the base, and above the arenas of other steps.
-  [[nodiscard]] Bytes room(Bytes capacity) const { return ledger_.last.budget - ledger_.last.base - other_arenas(capacity); }
-
-  /// What they hold beyond what is alive in them.
-  [[nodiscard]] static Bytes other_arenas(Bytes capacity) { return cpu_memory().reserved() - cpu_memory().live() - capacity; }
+  [[nodiscard]] Bytes room() const { return ledger_.last.budget - ledger_.last.base - ledger_.others; }
 
   /// For errors: what the budget would have to be. Of what resolve() has found.
-  [[nodiscard]] std::string what_it_needs(Bytes capacity) const {
+  [[nodiscard]] std::string what_it_needs() const {
     const StepMeasurement& last = ledger_.last;
     std::string text = "the base is " + std::to_string(last.base.count) + ", no schedule is below " + std::to_string(last.floor.count);
     if (last.eager_peak > Bytes{0})
       text += " (" + std::to_string(percent_up(last.floor, last.eager_peak)) + " % of what it takes without a budget)";
-    if (const Bytes others = other_arenas(capacity); others > Bytes{0})
-      text += ", arenas of other steps hold " + std::to_string(others.count) + " beyond what is alive in them";
+    if (ledger_.others > Bytes{0})
+      text += ", arenas of other steps hold " + std::to_string(ledger_.others.count) + " beyond what is alive in them";
     return text;
   }
 
@@ -132,8 +126,6 @@ class StepPlanning {
   static constexpr double worth_planning_lower = 0.02;
   /// Microseconds: 1.2 a page of 4 KiB, which is what it is in eager's steps (ResNet-50, batch 16: a fifth of the step).
   static constexpr double fault_per_byte = 1.2 / 4096;
-
-  [[nodiscard]] Bytes room() const { return room(capacity_); }
 
   [[nodiscard]] static std::int64_t percent_up(Bytes part, Bytes whole) {
     return static_cast<std::int64_t>(std::ceil(100 * static_cast<double>(part.count) / static_cast<double>(whole.count)));
@@ -320,7 +312,7 @@ class StepPlanning {
   // `smallest`: the lowest peak that was found, where one was looked for.
   bool fall_back(KnownStep& known, std::optional<Bytes> smallest = std::nullopt) {
     const std::string why = "no schedule within the budget of " + format_bytes(ledger_.last.budget) + " (" +
-                            std::to_string(ledger_.last.budget.count) + " bytes) was found: " + what_it_needs(capacity_) +
+                            std::to_string(ledger_.last.budget.count) + " bytes) was found: " + what_it_needs() +
                             (smallest ? ", the smallest peak found is " + std::to_string(smallest->count) : "");
     if (ledger_.options.on_fallback == OnFallback::error)
       throw Error(Errc::budget_unreachable, why + ledger_.afterwards());
@@ -357,8 +349,7 @@ class StepPlanning {
 
   StepLedger& ledger_;
   bool plans_addresses_;
-  Bytes capacity_{};  // of the arena, while a plan is looked for
-  Bytes packed_{};    // the height of the last layout
+  Bytes packed_{};  // the height of the last layout
 };
 
 }  // namespace reprise

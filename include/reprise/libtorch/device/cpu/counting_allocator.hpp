@@ -33,6 +33,7 @@
 #include <reprise/base/units.hpp>
 #include <reprise/libtorch/device/cpu/memory_counter.hpp>
 #include <reprise/libtorch/device/cpu/page_blocks.hpp>
+#include <reprise/libtorch/device/cpu/step_bytes.hpp>
 
 namespace reprise {
 
@@ -66,6 +67,8 @@ struct BlockSource {
   virtual std::byte* take(std::size_t bytes, std::uint32_t& number) = 0;
   /// The block is dead. May be called on any thread.
   virtual void give_back(std::uint32_t number) = 0;
+  /// It has taken none, and the block that came from the system has this serial.
+  virtual void came_from_system(std::uint64_t /*serial*/) {}
   /// A block from the system was freed on the thread whose source this is.
   virtual void freed(std::uint64_t /*serial*/) {}
 };
@@ -107,7 +110,9 @@ class CountingAllocator final : public c10::Allocator {
     std::byte* data = base + header_bytes;
     if (source != nullptr) cpu_memory().add_spare(-static_cast<std::int64_t>(bytes));
     const std::uint64_t serial = cpu_memory().add(static_cast<std::int64_t>(bytes));
-    new (base) BlockHeader{static_cast<std::int64_t>(bytes), serial, nullptr, 0, number, source, mapped};
+    const StepBytes::Tag made_by = StepBytes::allocated(static_cast<std::int64_t>(bytes));
+    new (base) BlockHeader{static_cast<std::int64_t>(bytes), serial, nullptr, 0, number, source, mapped, made_by};
+    if (BlockSource* notes = block_source(); notes != nullptr && source == nullptr) notes->came_from_system(serial);
     c10::profiledCPUMemoryReporter().New(data, bytes);
     return {data, data, &release, c10::Device(c10::DeviceType::CPU)};
   }
@@ -171,6 +176,7 @@ class CountingAllocator final : public c10::Allocator {
     std::uint32_t number = 0;       // of `source`
     BlockSource* source = nullptr;  // where it lies in an arena
     std::size_t mapped = 0;         // bytes of its own pages; 0 where it lies in the heap
+    StepBytes::Tag made_by{};      // the step that counts it
   };
   static_assert(sizeof(BlockHeader) <= header_bytes);
 
@@ -206,6 +212,7 @@ class CountingAllocator final : public c10::Allocator {
     const Bytes bytes{header->bytes};
     const std::uint64_t serial = header->serial;
     cpu_memory().remove(bytes.count);
+    StepBytes::freed(header->made_by, serial, bytes.count);
     c10::profiledCPUMemoryReporter().Delete(data);
     if (BlockSource* source = header->source) {
       cpu_memory().add_spare(bytes.count);

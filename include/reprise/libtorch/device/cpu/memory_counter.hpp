@@ -5,80 +5,67 @@
 //   cpu_memory().reset_peak();
 //   auto y = torch::relu(x);                   // 4 KiB
 //   cpu_memory().peak();                       // live() before + 4096
+//
+// These are the bytes of all threads. What one step has taken of them is counted beside (step_bytes.hpp): a number that belongs to a
+// step is told to both.
 
-#include <atomic>
 #include <cstdint>
 
 #include <reprise/base/one_per_process.hpp>
 #include <reprise/base/units.hpp>
+#include <reprise/libtorch/device/cpu/byte_counter.hpp>
+#include <reprise/libtorch/device/cpu/step_bytes.hpp>
 
 namespace reprise {
 
-/// Bytes held through one allocator: now, and at most since the last reset. What is moved out of memory for a while (see
-/// memory_limit.hpp) is not held, but it exists: existing() is what would be held without a limit.
-class MemoryCounter {
+/// Bytes that the process holds. Calls that change a number tell the step of this thread as well.
+class MemoryCounter : public ByteCounter {
  public:
-  [[nodiscard]] Bytes live() const { return {live_.load(std::memory_order_relaxed)}; }
-  [[nodiscard]] Bytes existing() const { return {live_.load(std::memory_order_relaxed) + out_.load(std::memory_order_relaxed)}; }
-  [[nodiscard]] Bytes peak() const { return {peak_.load(std::memory_order_relaxed)}; }
-  [[nodiscard]] Bytes existing_peak() const { return {existing_peak_.load(std::memory_order_relaxed)}; }
   void reset_peak() {
-    peak_.store(live().count, std::memory_order_relaxed);
-    existing_peak_.store(existing().count, std::memory_order_relaxed);
-    reserved_peak_.store(reserved().count, std::memory_order_relaxed);
+    ByteCounter::reset_peak();
+    if (ByteCounter* step = StepBytes::here()) step->reset_peak();
   }
-
-  /// A window is one op: what existed at most while it ran shows its workspace. Opening one does not touch peak().
-  void open_window() { window_.store(existing().count, std::memory_order_relaxed); }
-  [[nodiscard]] Bytes window_peak() const { return {window_.load(std::memory_order_relaxed)}; }
-
-  /// Numbers blocks in the order in which they were allocated.
-  [[nodiscard]] std::uint64_t serial() const { return serial_.load(std::memory_order_relaxed); }
-
-  /// What is held: arenas as a whole (see arena.hpp), and everything outside of them.
-  [[nodiscard]] Bytes reserved() const { return {live_.load(std::memory_order_relaxed) + spare_.load(std::memory_order_relaxed)}; }
-  [[nodiscard]] Bytes reserved_peak() const { return {reserved_peak_.load(std::memory_order_relaxed)}; }
-  /// So many bytes of an arena are held beyond those that live in it.
+  void reset_existing_peak() {
+    ByteCounter::reset_existing_peak();
+    if (ByteCounter* step = StepBytes::here()) step->reset_existing_peak();
+  }
   void add_spare(std::int64_t bytes) {
-    spare_.fetch_add(bytes, std::memory_order_relaxed);
-    raise(reserved_peak_, reserved().count);
+    ByteCounter::add_spare(bytes);
+    if (ByteCounter* step = StepBytes::here()) step->add_spare(bytes);
+  }
+  void move_out(std::int64_t bytes) {
+    ByteCounter::move_out(bytes);
+    if (ByteCounter* step = StepBytes::here_or_only()) step->move_out(bytes);
+  }
+  void note_beside(std::int64_t bytes) {
+    ByteCounter::note_beside(bytes);
+    if (ByteCounter* step = StepBytes::here()) step->note_beside(bytes);
   }
 
-  std::uint64_t add(std::int64_t bytes) {
-    const std::int64_t now = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-    const std::int64_t exists = now + out_.load(std::memory_order_relaxed);
-    raise(peak_, now);
-    raise(existing_peak_, exists);
-    raise(window_, exists);
-    raise(reserved_peak_, now + spare_.load(std::memory_order_relaxed));
-    return serial_.fetch_add(1, std::memory_order_relaxed) + 1;
+  /// The most that has existed, in the process and of this thread's step.
+  struct ExistingPeaks {
+    Bytes process{}, step{};
+  };
+  [[nodiscard]] ExistingPeaks existing_peaks() const {
+    const ByteCounter* step = StepBytes::here();
+    return {existing_peak(), step != nullptr ? step->existing_peak() : Bytes{}};
   }
-  void remove(std::int64_t bytes) { live_.fetch_sub(bytes, std::memory_order_relaxed); }
-
-  /// So many bytes are moved out (negative: are back, or have died out there).
-  void move_out(std::int64_t bytes) { out_.fetch_add(bytes, std::memory_order_relaxed); }
-
-  /// So many bytes would exist beside all others, were they not written over some of them (block_takeover.hpp).
-  void note_beside(std::int64_t bytes) { raise(existing_peak_, existing().count + bytes); }
-
-  /// What existed only to make something again did not exist for the step: the peak is what it was.
-  void forget_existing_peak_since(Bytes before) { existing_peak_.store(before.count, std::memory_order_relaxed); }
-
- private:
-  static void raise(std::atomic<std::int64_t>& most, std::int64_t now) {
-    std::int64_t seen = most.load(std::memory_order_relaxed);
-    while (seen < now && !most.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
-    }
+  void forget_existing_peaks_since(ExistingPeaks before) {
+    forget_existing_peak_since(before.process);
+    if (ByteCounter* step = StepBytes::here()) step->forget_existing_peak_since(before.step);
   }
-
-  std::atomic<std::int64_t> live_{0}, out_{0}, peak_{0}, existing_peak_{0}, window_{0}, spare_{0}, reserved_peak_{0};
-  std::atomic<std::uint64_t> serial_{0};
 };
 
 /// What LibTorch's CPU allocator holds in this process.
 REPRISE_ONE_PER_PROCESS inline MemoryCounter& cpu_memory() {
   static MemoryCounter counter;
   return counter;
+}
+
+/// What this thread's step has taken since it began; of a thread that runs none, what the process holds.
+[[nodiscard]] inline ByteCounter& bytes_of_step() {
+  ByteCounter* step = StepBytes::here();
+  return step != nullptr ? *step : cpu_memory();
 }
 
 }  // namespace reprise
