@@ -214,6 +214,7 @@ class BasicMemoryBudget {
           return choose(so_far, next, base);
         },
         [this] { return advice_text(); });
+    guide->ask_for_need([this](const Recording& so_far) { return streams_.needed_above(so_far); });
     if (options_.verify) guide->verify();
     guide->recorder().reuse(std::exchange(followed_, {}));
     guide->expect(expected_.calls, expected_.values, expected_.storages);
@@ -313,6 +314,8 @@ class BasicMemoryBudget {
     last_.planned = counters.followed || (counters.carried_out && following_);
     if (!counters.predicted && counters.followed) last_.predicted_peak = {};
     last_.over_budget = guide->went_over();
+    last_.only_spills = counters.only_spills;
+    const Bytes needed = guide->needed_above_base();
     last_.recomputed = counters.recomputed;
     last_.brought_back = counters.brought_back;
     last_.evicted = counters.evicted;
@@ -329,6 +332,7 @@ class BasicMemoryBudget {
     counters_.brought_back += counters.brought_back;
     counters_.moved += last_.moved;
     learn(std::move(recording), counters.followed);
+    if (needed > Bytes{0} && !counters.followed) streams_.note_need(needed);
     if (on_step_) on_step_(last_);
   }
 

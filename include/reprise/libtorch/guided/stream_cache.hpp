@@ -94,6 +94,17 @@ class StreamCache {
     if (options_.refine && again && stream.plan) refine(streams_.front(), now, room);
   }
 
+  /// The stream that was learned last went above its limit: it needs this much above the base.
+  void note_need(Bytes above) {
+    if (!streams_.empty()) streams_.front().needed_above = std::max(streams_.front().needed_above, above);
+  }
+  /// What a step that begins like this one is known to need above the base, whatever is evicted; 0 where nothing is known.
+  [[nodiscard]] Bytes needed_above(const Recording& so_far) const {
+    for (const Known& known : streams_)
+      if (known.needed_above > Bytes{0} && begins_like(*known.stream->recording, so_far)) return known.needed_above;
+    return {};
+  }
+
   /// The stream that was seen last; none where there is none, or it was not looked at.
   [[nodiscard]] const PlannedStream* last() const {
     return streams_.empty() || !streams_.front().stream->graph ? nullptr : streams_.front().stream.get();
@@ -144,6 +155,7 @@ class StreamCache {
     Bytes above{};  // the plan's peak above what the step starts from
     Bytes room{};   // what it was planned for
     Bytes floor_above{};
+    Bytes needed_above{};  // where it went above its limit: what it needed
     std::shared_ptr<const PlannedStream> without_plan{};  // to follow where there is room for everything
     std::shared_ptr<PlanJob> job{};
     Bytes job_room{};

@@ -58,6 +58,7 @@ struct GuidedStepReport {
   Bytes floor{};           ///< what no schedule can go below; 0 where the stream was not looked at
   bool planned = false;    ///< a plan was carried out; else online
   bool over_budget = false;
+  bool only_spills = false;       ///< recomputation had reached its bound: from then on storages were spilled, and not evicted
   std::int64_t recomputed = 0;    ///< ops that ran again
   std::int64_t brought_back = 0;  ///< storages that were dropped or moved out, and came back outside of any plan
   std::int64_t evicted = 0;       ///< storages that were given up online
