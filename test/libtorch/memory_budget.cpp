@@ -65,7 +65,6 @@ TEST_CASE("a budget is a share of free memory, or none at all", "[guided]") {
   CHECK(free.kind == Budget::Kind::bytes);
   CHECK(free.bytes > cpu_memory().live());
   CHECK_THROWS_AS(MemoryBudget{Budget{}}, Error);
-  CHECK_THROWS_AS(MemoryBudget{Budget::extra_time(10)}, Error);
   CHECK_THROWS_AS(Budget::of_free_memory(0, 0_B), Error);
   MemoryBudget budget{1_GiB};
   CHECK_THROWS_AS(budget.set(Bytes{-1}), Error);

@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -60,6 +61,11 @@ class BasicMemoryBudget {
       notice("another library has put its allocator in the place of Reprise's: results stay right, but no memory is counted");
   }
   explicit BasicMemoryBudget(Bytes bytes, MemoryBudgetOptions options = {}) : BasicMemoryBudget(Budget(bytes), std::move(options)) {}
+  /// What the machine has free now.
+  explicit BasicMemoryBudget(Fit /*fit*/, MemoryBudgetOptions options = {}, Policy policy = {})
+      : BasicMemoryBudget(Budget::of_free_memory(share_of_free, cpu_memory().live()), std::move(options), std::move(policy)) {
+    tell_of_fit();
+  }
   ~BasicMemoryBudget() { page_blocks().stop(); }
   BasicMemoryBudget(const BasicMemoryBudget&) = delete;
   BasicMemoryBudget& operator=(const BasicMemoryBudget&) = delete;
@@ -132,13 +138,19 @@ class BasicMemoryBudget {
   /// Another budget, from the next step on.
   void set(Budget budget) {
     budget_ = checked(budget);
-    resolved_ = {};
+    resolved_ = stretched_ = stretched_above_ = {};
+    slow_because_.clear();
+    told_slow_ = false;
     blocks_because_.clear();
     streams_.hope_again();
     resolve(base_);
     plan_last();
   }
   void set(Bytes bytes) { set(Budget(bytes)); }
+  void set(Fit /*fit*/) {
+    set(Budget::of_free_memory(share_of_free, cpu_memory().live()));
+    tell_of_fit();
+  }
 
   /// Bytes that the allocator holds for something else (another model in the process): the budget does not bound them, and no number of
   /// last() counts them.
@@ -158,11 +170,11 @@ class BasicMemoryBudget {
     return guided_summary(options_.name, counters_, last_) + (watches_host() ? "" : warning);
   }
 
-  /// The smallest budget that a plan is found for, what it costs, and what the floor consists of. After one step at least; takes as
-  /// long as planning a few times does.
+  /// The smallest budget that a plan is found for, what it costs, and what the floor consists of. After one step at least, that ran with
+  /// any budget; plans for `planning.seconds`, or 5 seconds of processor time.
   [[nodiscard]] Advice advise() const {
     const PlannedStream& stream = last_stream();
-    PlanRequest request = options_.planning;
+    PlanRequest request = not_for_long(options_.planning);
     request.keep_order = true;
     Advice advice = reprise::advise(*stream.graph, request, StreamCache::planner_of(options_), base_ - StreamCache::start_bytes(*stream.graph));
     advice.unconstrained = base_ + (stream.recording->peak - stream.recording->base);  // autograd holds more than the graph's own order
@@ -176,7 +188,7 @@ class BasicMemoryBudget {
   /// budget. Plans `points` budgets for the last of these; 0 leaves it out.
   void report(const std::filesystem::path& file, std::size_t points = 6) const {
     const PlannedStream& stream = last_stream();
-    PlanRequest request = options_.planning;
+    PlanRequest request = not_for_long(options_.planning);
     request.keep_order = true;
     Plan plan;
     plan.schedule = stream.plan ? stream.plan->schedule() : own_order(*stream.graph);
@@ -189,10 +201,13 @@ class BasicMemoryBudget {
   using Clock = std::chrono::steady_clock;
 
   static Budget checked(Budget budget) {
-    if (budget.kind == Budget::Kind::extra_time)
-      throw Error(Errc::bad_argument, "a budget by extra time is for TrainStep: name bytes, or a share");
     if (!budget.given()) throw Error(Errc::bad_argument, "a MemoryBudget needs a budget: bytes, or a share");
     return budget;
+  }
+
+  static constexpr double share_of_free = 80;  // the rest is for what no allocator of LibTorch's counts
+  void tell_of_fit() const {
+    notice("the budget is " + format_bytes(budget_.bytes) + ": 80 % of the memory that the machine has free, and what LibTorch holds already");
   }
 
   [[nodiscard]] const PlannedStream& last_stream() const {
@@ -202,6 +217,7 @@ class BasicMemoryBudget {
   }
 
   void begin(std::optional<Guide<Policy>>& guide) {
+    if (!slow_because_.empty()) throw Error(Errc::budget_unreachable, slow_because_);
     if (memory_gate() != nullptr && DispatchHook::current() == nullptr)
       throw Error(Errc::bad_argument, "a memory limit is in force on this thread: a MemoryBudget's step cannot be used inside of it");
     const bool first = counters_.steps == 0;
@@ -214,6 +230,7 @@ class BasicMemoryBudget {
           return choose(so_far, next, base);
         },
         [this] { return advice_text(); });
+    guide->ask_for_need([this](const Recording& so_far) { return streams_.needed_above(so_far); });
     if (options_.verify) guide->verify();
     guide->recorder().reuse(std::exchange(followed_, {}));
     guide->expect(expected_.calls, expected_.values, expected_.storages);
@@ -286,9 +303,15 @@ class BasicMemoryBudget {
     return free > Bytes{0} ? cpu_memory().live() - excluded_ + share_of(80, free) : Bytes{0};
   }
 
+  // What is enforced: more where the budget is passed by choice.
+  [[nodiscard]] Bytes enforced() const {
+    const Bytes limit = limit_now();
+    return limit > Bytes{0} ? std::max(limit, stretched_) : limit;
+  }
+
   // The same, as the allocator counts.
   [[nodiscard]] Bytes limit_here() const {
-    const Bytes limit = limit_now();
+    const Bytes limit = enforced();
     return limit > Bytes{0} ? limit + excluded_ : limit;
   }
 
@@ -316,21 +339,27 @@ class BasicMemoryBudget {
     if (!counters.predicted && counters.followed) last_.predicted_peak = {};
     last_.elsewhere = std::max(last_.peak - own_peak, Bytes{0});
     last_.over_budget = guide->went_over() || (last_.budget > Bytes{0} && last_.peak > last_.budget);
+    last_.only_spills = counters.only_spills;
+    const Bytes needed = guide->needed_above_base();
     last_.recomputed = counters.recomputed;
     last_.brought_back = counters.brought_back;
     last_.evicted = counters.evicted;
     last_.moved = guide->transfers().bytes_out;
     last_.extra_time = counters.extra_time;
+    last_.moving_time = guide->transfers().time_out + guide->transfers().time_in;
+    for (const Call& call : recording.calls) last_.own_time += call.time;
     last_.eager_peak = recording.peak - excluded_;
     last_.time = {std::chrono::duration<double, std::micro>(Clock::now() - start_).count()};
     guide.reset();
     if (!counters.followed) tell_of_leaving(counters);
-    if (last_.over_budget) tell_of_overshoot(own_peak);
+    if (last_.over_budget && stretched_ <= Bytes{0}) tell_of_overshoot(own_peak);
     (last_.planned ? counters_.planned_steps : counters_.online_steps) += 1;
     counters_.recomputed += counters.recomputed;
     counters_.brought_back += counters.brought_back;
     counters_.moved += last_.moved;
     learn(std::move(recording), counters.followed);
+    if (needed > Bytes{0} && !counters.followed) streams_.note_need(needed);
+    if (!last_.planned) look_at_speed();
     if (on_step_) on_step_(last_);
   }
 
@@ -354,12 +383,12 @@ class BasicMemoryBudget {
   void learn(Recording recording, bool followed) {
     const bool known_bytes = budget_.kind == Budget::Kind::bytes || resolved_ > Bytes{0};
     if (followed) {
-      streams_.seen(*following_, recording, room_above(last_.base, last_.budget));
+      streams_.seen(*following_, recording, room_above(last_.base, enforced()));
       followed_ = std::move(recording);
       followed_.calls.clear();  // what they hold must not outlive the step
       followed_.values.clear();
     } else {
-      streams_.learn(std::move(recording), known_bytes ? std::optional(room_above(last_.base, last_.budget)) : std::nullopt);
+      streams_.learn(std::move(recording), known_bytes ? std::optional(room_above(last_.base, enforced())) : std::nullopt);
     }
     if (const auto floor = streams_.floor_above_base()) {
       last_.floor = last_.base + *floor;
@@ -370,13 +399,51 @@ class BasicMemoryBudget {
     plan_last();
   }
 
+  // A step without a plan was slow, and none is being made: says so once, when it is known what would do.
+  void look_at_speed() {
+    if (told_slow_ || last_.slow_down() <= options_.slow_down || streams_.planning()) return;
+    if (last_.budget <= Bytes{0} || last_.eager_peak <= last_.budget) return;  // it is not the budget that makes it slow
+    char factor[32], planned[32];
+    std::snprintf(factor, sizeof factor, "%.1f", last_.slow_down());
+    std::string text = "steps take " + std::string(factor) + " times what their own ops take (" + format_time(last_.own_time) + ", and " +
+                       format_time(last_.extra_time) + " to run ops again, " + format_time(last_.moving_time) +
+                       " to move storages): there is no plan for " + format_bytes(last_.budget);
+    if (streams_.last() != nullptr) {
+      const Advice* advice = streams_.smallest_plan();
+      if (advice == nullptr && options_.plan_in_background) return;  // later
+      if (advice != nullptr) {
+        const Bytes smallest = advice->smallest + base_ - StreamCache::start_bytes(*streams_.last()->graph);
+        std::snprintf(planned, sizeof planned, "%.2f", 1 + advice->extra_time());
+        text += "; the smallest budget with a plan is " + format_bytes(smallest) + " (" + std::to_string(smallest.count) + " bytes), and takes " +
+                planned + " times as long";
+      }
+    } else {
+      text += ", since their ops do not come again";
+    }
+    told_slow_ = true;
+    if (options_.when_slow == WhenSlow::fail) slow_because_ = text;
+    if (options_.when_slow == WhenSlow::go_above && streams_.last() != nullptr && streams_.smallest_plan() != nullptr) {
+      if (const auto above = streams_.use_smallest_plan()) {
+        stretched_above_ = *above;
+        stretched_ = base_ + stretched_above_;
+        text += ". From now on they take that";
+      }
+    }
+    notice(text);
+  }
+
   // Of a share: in bytes, by what the largest step so far would take above this base.
   void resolve(Bytes base) {
+    if (stretched_above_ > Bytes{0}) stretched_ = base + stretched_above_;
+    if (budget_.kind == Budget::Kind::extra_time) {
+      if (const auto room = streams_.room_for_cost(budget_.percent)) resolved_ = base + *room;
+      return;
+    }
     if (budget_.kind != Budget::Kind::bytes && floor_above_ > Bytes{0}) resolved_ = budget_.resolve(base + above_, base + floor_above_);
   }
 
   void plan_last() {
-    if (resolved_ > Bytes{0}) streams_.plan_last(room_above(base_, resolved_));
+    if (resolved_ > Bytes{0}) streams_.plan_last(room_above(base_, enforced()));
   }
 
   void notice(const std::string& text) const {
@@ -398,6 +465,9 @@ class BasicMemoryBudget {
   std::string blocks_because_;  // why steps are left to the user's own checkpoints; empty where they are not
   Bytes resolved_{}, excluded_{};
   Bytes started_with_{};           // what was held when the step began
+  Bytes stretched_{}, stretched_above_{};  // more than the budget, by choice: what the smallest plan takes
+  std::string slow_because_;       // why the next step is not begun
+  bool told_slow_ = false;
   Bytes base_{};                   // of the last step that ended
   Bytes above_{}, floor_above_{};  // of the largest step so far, above its base: without a budget, and no schedule can go below
   GuidedCounters counters_;

@@ -33,6 +33,7 @@ struct Advice {
   Microseconds own_time{};
   std::string because{};  ///< what the floor is needed for
   MemoryShares shares{};  ///< of the floor
+  Schedule schedule{};    ///< inside the smallest budget
 
   [[nodiscard]] double extra_time() const { return own_time.count > 0 ? time.count / own_time.count - 1 : 0; }
 
@@ -83,7 +84,7 @@ inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& vis
   return advice;
 }
 
-/// Plans up to `rounds` budgets. The order is kept where the request says so.
+/// Plans up to `rounds` budgets, all of them in the request's seconds. The order is kept where the request says so.
 [[nodiscard]] inline Advice advise(const StepGraph& graph, PlanRequest request, const PlanFunction& planner, Bytes beside = {}, int rounds = 7) {
   Advice advice = floor_advice(graph, beside);
   const Simulation own = simulate(graph, own_order(graph));
@@ -91,12 +92,17 @@ inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& vis
   Bytes low = advice.floor - beside, best = own.peak;
   advice.unconstrained = own.peak + beside;
   advice.time = advice.own_time = own.time;
-  for (int i = 0; i < rounds && low < best; ++i) {
+  advice.schedule = own_order(graph);
+  const PlanRequest whole = started(request);
+  for (int i = 0; i < rounds && low < best && !StopSignal{whole}(); ++i) {
+    request.until = with_share(whole, 1. / (rounds - i)).until;
     request.budget = i == 0 ? std::max(low, Bytes{1}) : Bytes{low.count + (best.count - low.count) / 2};
-    const Simulation cost = simulate(graph, planner(graph, request).schedule);  // by the one rule, whatever a planner says of itself
+    Schedule schedule = planner(graph, request).schedule;
+    const Simulation cost = simulate(graph, schedule);  // by the one rule, whatever a planner says of itself
     if (cost.valid && cost.peak <= request.budget) {
       best = request.budget;  // not the plan's peak: asked for that, the planner may not find it
       advice.time = cost.time;
+      advice.schedule = std::move(schedule);
     } else {
       low = request.budget + Bytes{1};
     }

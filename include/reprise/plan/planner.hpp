@@ -57,6 +57,7 @@ class Planner {
 
   /// Throws Errc::bad_argument for a budget that no memory has, Errc::bad_graph for a graph that cannot be run.
   [[nodiscard]] Plan plan(const StepGraph& measured, PlanRequest request) const {
+    request = started(std::move(request));
     if (request.budget <= Bytes{0}) throw Error(Errc::bad_argument, "budget: " + std::to_string(request.budget.count) +
         " bytes; must be greater than zero");
     const auto begin = std::chrono::steady_clock::now();

@@ -30,6 +30,15 @@ namespace reprise {
 /// Any composition of Planner, as a function: plan_with() by name, or Planner<MyCost, MyStrategy>{}.plan().
 using PlanFunction = std::function<Plan(const StepGraph&, const PlanRequest&)>;
 
+/// Processor time for a plan that somebody waits for and has named no limit for.
+inline constexpr double seconds_to_wait = 5;
+
+/// For a plan that somebody waits for.
+[[nodiscard]] inline PlanRequest not_for_long(PlanRequest request) {
+  if (request.seconds <= 0) request.seconds = seconds_to_wait;
+  return request;
+}
+
 [[nodiscard]] inline Plan plan_own_order(const StepGraph& graph) {
   Plan plan;
   plan.schedule = own_order(graph);
@@ -46,6 +55,7 @@ using PlanFunction = std::function<Plan(const StepGraph&, const PlanRequest&)>;
   Plan best = plan_own_order(graph);
   request.effort /= halvings;  // as much work in all as for one budget
   request.seconds /= halvings;
+  request.until = 0;
   double seconds = 0;
   Bytes low = floor_bytes(graph), high = best.peak;
   for (int i = 0; i < halvings && low < high; ++i) {
@@ -74,7 +84,7 @@ struct Tries {
 }
 
 /// The best of plans from so many seeds: a search that draws lots finds plans that differ by a few per cent. Where there is a limit in
-/// seconds, none begins that would not be done by then; without one the plan is the same whatever the load. Progress is that of the
+/// seconds, each thread has that much, and none begins that would not be done by then; without one the plan is the same whatever the load. Progress is that of the
 /// first. What one of them throws is thrown here when all are done.
 [[nodiscard]] inline Plan plan_best_of(const StepGraph& graph, const PlanRequest& request, Tries tries, const PlanFunction& planner) {
   using Clock = std::chrono::steady_clock;
@@ -84,20 +94,23 @@ struct Tries {
   std::vector<std::exception_ptr> errors(plans.size());
   std::atomic<std::size_t> next{1};  // the first is for this thread, where the user's progress is told
   const auto work = [&](std::size_t k) {
+    const double first = request.clock();
+    const auto of_this_thread = [&] { return request.clock() - first; };
     double longest = 0;
     for (; k < plans.size(); k = next++) {
-      const double begun = since_start();
+      const double begun = of_this_thread();
       if (k > 0 && (request.cancel.stop_requested() || (request.seconds > 0 && begun + longest > request.seconds))) return;
       try {
         PlanRequest asked = request;
         asked.seed += 1000 * k;
         if (k > 0) asked.progress = {};
         if (request.seconds > 0) asked.seconds = std::max(request.seconds - begun, 1e-3);
+        asked.until = 0;
         plans[k] = planner(graph, asked);
       } catch (...) {
         errors[k] = std::current_exception();
       }
-      longest = std::max(longest, since_start() - begun);
+      longest = std::max(longest, of_this_thread() - begun);
     }
   };
   {

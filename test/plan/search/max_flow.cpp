@@ -27,7 +27,7 @@ Cut cut(std::size_t vertices, const std::vector<Join>& joins, std::size_t source
   FlowNetwork net{vertices};
   for (const Join& j : joins) net.join(j.from, j.to, j.width);
   Cut result;
-  result.flow = net.send(source, sink);
+  result.flow = *net.send(source, sink);
   result.reached = net.reached_from(source);
   return result;
 }

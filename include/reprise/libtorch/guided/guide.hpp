@@ -53,6 +53,10 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   Guide& operator=(const Guide&) = delete;
 
   [[nodiscard]] bool went_over() const { return went_over_; }
+  /// What the step needed above what it started from, where that is more than the limit; else 0.
+  [[nodiscard]] Bytes needed_above_base() const { return went_over_ ? raised_ - recorder_.base() : Bytes{0}; }
+  /// Asked when memory runs out for the first time: what an earlier step that began like this one needed above its base; 0 for nothing known.
+  void ask_for_need(std::function<Bytes(const Recording& so_far)> needed_before) { needed_before_ = std::move(needed_before); }
   void set_limit(Bytes limit) { limit_ = PageBlocks::limit_here() = limit; }
 
   /// The host may read and write it as it likes: it is brought back and never touched again.
@@ -177,10 +181,12 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
 
   void before_allocation(Bytes bytes) override {
     if (limit_ <= Bytes{0} || cpu_memory().live() + bytes <= limit_) return;
-    if (went_over_ && running_again_) return;  // giving up for one what another is about to need would go on for ever
-    if (make_room(bytes)) return;
-    if (throws_) throw too_small(bytes);
-    went_over_ = true;
+    if (!make_room(bytes)) {
+      if (can_give_way()) throw GiveWay{};
+      if (throws_) throw too_small(bytes);
+      raise_limit(cpu_memory().live() + bytes);
+    }
+    went_over_ = went_over_ || cpu_memory().live() + bytes > limit_;
   }
   [[nodiscard]] Microseconds time_spent() const override { return storages_.transfers().time_out + storages_.transfers().time_in; }
   void after_release(Bytes bytes, std::uint64_t serial) override {
@@ -205,9 +211,10 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     const std::lock_guard lock(recorder_.guard());
     leave_plan("memory ran out");
     ask_ = false;
+    if (!std::exchange(ran_out_, true) && !throws_ && needed_before_) raise_limit(recorder_.base() + needed_before_(recording()));
     go_online();
     int repriced = 0;
-    while (cpu_memory().live() + bytes > limit_) {
+    while (cpu_memory().live() + bytes > std::max(limit_, raised_)) {
       auto victim = policy_.pick(clock_, [this](std::uint32_t s) { return may_go(s) && !marks_[s].unread; });
       if (!victim) victim = policy_.pick(clock_, [this](std::uint32_t s) { return may_go(s); });
       if (!victim) return false;
@@ -219,7 +226,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
 
   // Threads that are not part of the step ask nobody: what they have taken since the last op is made up for at the next one.
   void make_room_for_others() {
-    if (limit_ > Bytes{0} && !went_over_ && cpu_memory().live() > limit_) static_cast<void>(make_room({}));
+    if (limit_ > Bytes{0} && cpu_memory().live() > std::max(limit_, raised_)) static_cast<void>(make_room({}));
   }
 
   // ── planned or online ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -269,7 +276,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   void stop() {
     const std::lock_guard lock(recorder_.guard());
     if (memory_gate() == this) leave_thread();
-    limit_ = {};
+    limit_ = raised_ = {};
     leave_plan("the step has ended");
     for (StorageIndex s = 0; s < storages_.size(); ++s) {
       try {
@@ -298,7 +305,8 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
 
   [[nodiscard]] bool may_go(StorageIndex s) const {
     if (marks_[s].running > 0 || marks_[s].pinned || (marks_[s].unread && marks_[s].factory)) return false;
-    return storages_.where(s) == Where::resident || (storages_.where(s) == Where::held && makeable(recorder_.newest_in(s)));
+    if (storages_.where(s) == Where::held) return makeable(recorder_.newest_in(s)) && !counters_.only_spills;
+    return storages_.where(s) == Where::resident;
   }
 
   void touch_all(const Call& call) {
@@ -331,7 +339,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     return true;
   }
 
-  void evict(StorageIndex s) {
+  void evict(StorageIndex s, bool unasked = false) {
     policy_.erase(s);
     if (recorder_.find_host_writes(s)) return;  // it stays
     ++counters_.evicted;
@@ -341,14 +349,23 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
       bool& freeing;
       ~Freed() { freeing = false; }
     } freed{freeing_};
-    if (makeable(newest)) storages_.drop(s, detail::describe(recording(), newest));
+    const bool drops = makeable(newest) && (unasked || !counters_.only_spills);
+    if (drops) storages_.drop(s, detail::describe(recording(), newest));
     else storages_.move_out(s, detail::describe(recording(), newest));
   }
+
+  void begin_spilling() override {
+    leave_plan("recomputation has reached its bound");
+    for (StorageIndex s = 0; s < storages_.size(); ++s) touch(s);
+  }
+
+  // The step holds this much in any case: to stay below it before and after would cost time and save nothing.
+  void raise_limit(Bytes needed) { raised_ = std::max(raised_, needed); }
 
   void drop_unasked() {
     if (stream_ != nullptr) return;
     for (StorageIndex s = 0; s < storages_.size(); ++s)
-      if (may_go(s) && storages_.bytes(s) > Bytes{0} && policy_.drops_unasked(s)) evict(s);
+      if (may_go(s) && storages_.bytes(s) > Bytes{0} && policy_.drops_unasked(s)) evict(s, true);
   }
 
   // Everything that could go is gone by now: what is held is what cannot.
@@ -373,10 +390,12 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   static constexpr double worth_repricing = 1.4;
 
   Bytes limit_;
+  Bytes raised_{};  // what the step needs in any case, as far as that is known; the limit where it is less
   bool throws_;
   Policy policy_;
   Choose choose_;
   std::function<std::string()> advice_;
+  std::function<Bytes(const Recording& so_far)> needed_before_;
   std::vector<StorageIndex> running_;  // what the running op needs
   std::uint64_t clock_ = 0;
   bool ask_ = true;  // for a plan, at the next op

@@ -45,15 +45,20 @@ namespace detail {
          });
 }
 
-/// Whether a step that has come as far as `so_far`, and goes on with `next`, may become `known`.
-[[nodiscard]] inline bool begins_like(const Recording& known, const Recording& so_far, const Call& next) {
+/// Whether a step that has come as far as `so_far` may become `known`.
+[[nodiscard]] inline bool begins_like(const Recording& known, const Recording& so_far) {
   const std::size_t calls = so_far.calls.size(), values = so_far.values.size();
-  if (calls >= known.calls.size() || values > known.values.size() || !detail::same_reads(next, known.calls[calls])) return false;
+  if (calls > known.calls.size() || values > known.values.size()) return false;
   for (std::size_t i = 0; i < calls; ++i)
     if (!detail::same_reads(so_far.calls[i], known.calls[i]) || !detail::same_results(so_far.calls[i], known.calls[i])) return false;
   for (std::size_t i = 0; i < values; ++i)
     if (!detail::same_value(so_far.values[i], known.values[i])) return false;
   return true;
+}
+/// And goes on with `next`.
+[[nodiscard]] inline bool begins_like(const Recording& known, const Recording& so_far, const Call& next) {
+  const std::size_t calls = so_far.calls.size();
+  return calls < known.calls.size() && detail::same_reads(next, known.calls[calls]) && begins_like(known, so_far);
 }
 
 /// A recorded stream with its graph and the plan to follow when it comes again. Without a plan the stream is followed all the same, and

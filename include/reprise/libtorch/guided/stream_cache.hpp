@@ -94,6 +94,17 @@ class StreamCache {
     if (options_.refine && again && stream.plan) refine(streams_.front(), now, room);
   }
 
+  /// The stream that was learned last went above its limit: it needs this much above the base.
+  void note_need(Bytes above) {
+    if (!streams_.empty()) streams_.front().needed_above = std::max(streams_.front().needed_above, above);
+  }
+  /// What a step that begins like this one is known to need above the base, whatever is evicted; 0 where nothing is known.
+  [[nodiscard]] Bytes needed_above(const Recording& so_far) const {
+    for (const Known& known : streams_)
+      if (known.needed_above > Bytes{0} && begins_like(*known.stream->recording, so_far)) return known.needed_above;
+    return {};
+  }
+
   /// The stream that was seen last; none where there is none, or it was not looked at.
   [[nodiscard]] const PlannedStream* last() const {
     return streams_.empty() || !streams_.front().stream->graph ? nullptr : streams_.front().stream.get();
@@ -113,12 +124,58 @@ class StreamCache {
     return streams_.front().floor_above;
   }
 
+  /// For a budget by its cost: the smallest room above the base in which the last stream takes at most so much more time; at least that of
+  /// the others. None while it is looked for.
+  [[nodiscard]] std::optional<Bytes> room_for_cost(double percent) {
+    if (last() == nullptr) return std::nullopt;
+    Known& front = streams_.front();
+    if (!front.job && front.cost_percent != percent) begin_for_cost(front, percent);
+    Bytes room{};
+    for (Known& known : streams_) {
+      take(known, !options_.plan_in_background);
+      if (known.cost_percent != percent) continue;
+      if (known.job) return std::nullopt;
+      room = std::max(room, known.above_for_cost);
+    }
+    return room > Bytes{0} ? std::optional(room) : std::nullopt;
+  }
+
+  /// Whether a plan for the last stream is being made.
+  [[nodiscard]] bool planning() const { return !streams_.empty() && streams_.front().job != nullptr; }
+  /// What the smallest plan for the last stream takes, without what no op of the step touches; looked for at the first call, in the
+  /// background where that is asked for. None until it is there.
+  [[nodiscard]] const Advice* smallest_plan() {
+    if (last() == nullptr) return nullptr;
+    Known& known = streams_.front();
+    if (!known.advice) begin_advice(known);
+    if (options_.plan_in_background && !known.advice_job->done()) return nullptr;
+    known.advice_job->wait();
+    return known.advice->schedule.empty() ? nullptr : known.advice.get();
+  }
+  /// From here on the last stream follows its smallest plan, which smallest_plan() has given. What that takes above the base; none where it
+  /// cannot be followed.
+  [[nodiscard]] std::optional<Bytes> use_smallest_plan() {
+    Known& known = streams_.front();
+    try {
+      use(known, FollowedPlan(*known.stream->graph, known.advice->schedule));
+    } catch (const Error& error) {
+      tell_(std::string("the smallest plan cannot be followed: ") + error.what());
+      return std::nullopt;
+    }
+    known.room = known.above;
+    known.unplannable = false;
+    return known.above;
+  }
+
   /// Takes up plans for the last stream; waits for them where that is asked for.
   void plan_last(Bytes room) {
     if (last() != nullptr && options_.max_plans > 0) keep_planned(streams_.front(), room);
   }
   void wait() {
-    for (Known& known : streams_) take(known, true);
+    for (Known& known : streams_) {
+      take(known, true);
+      if (known.advice_job) known.advice_job->wait();
+    }
   }
 
   /// The user's own planner, or the strategy of that name.
@@ -144,9 +201,14 @@ class StreamCache {
     Bytes above{};  // the plan's peak above what the step starts from
     Bytes room{};   // what it was planned for
     Bytes floor_above{};
+    Bytes needed_above{};  // where it went above its limit: what it needed
     std::shared_ptr<const PlannedStream> without_plan{};  // to follow where there is room for everything
     std::shared_ptr<PlanJob> job{};
     Bytes job_room{};
+    double cost_percent = 0;  // that the job looks for the smallest plan for, or that it was found for; 0 for a plan for `room`
+    Bytes above_for_cost{};   // of that plan
+    std::shared_ptr<PlanJob> advice_job{};
+    std::shared_ptr<Advice> advice{};  // by advice_job; without a schedule where none was found
     bool unplannable = false;  // for `room`
     bool used = false;
     bool refined = false;  // its times are those of a step that was not the first
@@ -163,6 +225,7 @@ class StreamCache {
   }
   static void forget(Known& known) {
     if (known.job) known.job->cancel();
+    if (known.advice_job) known.advice_job->cancel();
   }
 
   void look_at(Known& known) const {
@@ -226,12 +289,14 @@ class StreamCache {
       return;
     }
     ++counters_.plans;
-    PlanRequest request = options_.planning;
+    PlanRequest request = options_.plan_in_background ? options_.planning : not_for_long(options_.planning);
     request.keep_order = true;
     request.budget = budget;
     auto work = [graph = known.stream->graph, planner = planner_of(options_), request, seeds = seeds()](std::stop_token stop) mutable {
       request.cancel = std::move(stop);
-      for (int i = 0; i < most_tries && !request.cancel.stop_requested(); ++i) {
+      const PlanRequest whole = started(request);  // all tries together
+      for (int i = 0; i < most_tries && !StopSignal{whole}(); ++i) {
+        if (i > 0 && request.seconds > 0) request.seconds = seconds_left(whole);
         Plan found = plan_best_of(*graph, request, i == 0 ? seeds : Tries{}, planner);
         if (found.within_budget()) return std::move(found.schedule);
         ++request.seed;
@@ -239,12 +304,53 @@ class StreamCache {
       }
       return Schedule{};
     };
-    if (options_.plan_in_background) {
-      known.job = planner_.submit(std::move(work));
-    } else {
-      known.job = std::make_shared<PlanJob>(std::move(work));
-      known.job->run();
-    }
+    known.job = start(std::move(work));
+  }
+
+  [[nodiscard]] std::shared_ptr<PlanJob> start(PlanJob::Work work) {
+    if (options_.plan_in_background) return planner_.submit(std::move(work));
+    auto job = std::make_shared<PlanJob>(std::move(work));
+    job->run();
+    return job;
+  }
+
+  void begin_for_cost(Known& known, double percent) {
+    ++counters_.plans;
+    known.cost_percent = percent;
+    known.job_room = Bytes{std::numeric_limits<std::int64_t>::max() / 4};
+    PlanRequest request = options_.plan_in_background ? options_.planning : not_for_long(options_.planning);
+    request.keep_order = true;
+    const auto begun = std::chrono::steady_clock::now();
+    known.job = start([graph = known.stream->graph, planner = planner_of(options_), request, percent](std::stop_token stop) mutable {
+      request.cancel = std::move(stop);
+      return plan_within_time(*graph, request, percent, planner).schedule;
+    });
+    if (!options_.plan_in_background)
+      counters_.plan_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  }
+
+  void begin_advice(Known& known) {
+    known.advice = std::make_shared<Advice>();
+    PlanRequest request = not_for_long(options_.planning);
+    request.keep_order = true;
+    known.advice_job = start([graph = known.stream->graph, planner = planner_of(options_), request, found = known.advice](std::stop_token stop) mutable {
+      request.cancel = std::move(stop);
+      try {
+        *found = advise(*graph, request, planner);
+      } catch (...) {  // a planner of the user's own may throw anything: then there is no advice
+      }
+      return Schedule{};
+    });
+  }
+
+  void use(Known& known, FollowedPlan plan) {
+    auto planned = std::make_shared<PlannedStream>(*known.stream);
+    planned->plan.emplace(std::move(plan));
+    known.above = planned->plan->peak() - start_bytes(*planned->graph);
+    log_.info("planned: " + std::to_string(planned->plan->recomputed()) + " of " + std::to_string(planned->graph->node_count()) +
+              " ops again, " + format_bytes(known.above) + " above the base");
+    known.used = false;
+    known.stream = std::move(planned);
   }
 
   void take(Known& known, bool wait) {
@@ -262,6 +368,13 @@ class StreamCache {
     } catch (...) {
       why = "the planner threw something that is no std::exception";
     }
+    const bool for_cost = known.job_room.count == std::numeric_limits<std::int64_t>::max() / 4;
+    if (for_cost && plan) {
+      use(known, std::move(*plan));
+      known.room = known.above_for_cost = known.above;
+      known.unplannable = false;
+      return;
+    }
     known.room = known.job_room;
     known.unplannable = !plan;
     if (!plan) {
@@ -272,13 +385,7 @@ class StreamCache {
       log_.info("the plan that there is stays: no faster one was found");
       return;
     }
-    auto planned = std::make_shared<PlannedStream>(*known.stream);
-    planned->plan = std::move(plan);
-    known.above = planned->plan->peak() - start_bytes(*planned->graph);
-    log_.info("planned: " + std::to_string(planned->plan->recomputed()) + " of " + std::to_string(planned->graph->node_count()) +
-              " ops again, " + format_bytes(known.above) + " above the base");
-    known.used = false;
-    known.stream = std::move(planned);
+    use(known, std::move(*plan));
   }
 
   [[nodiscard]] static bool is_as_fast(const Schedule& a, const Schedule& b, const StepGraph& graph) {

@@ -5,7 +5,8 @@
 //   Budget::share(50)                50 % of what the step would take without a budget
 //   Budget::savable(50)              F + 50 % of (E − F): half of what can be saved at all (E: eager's peak, F: the floor)
 //   Budget::of_free_memory(80, cpu_memory().live())   80 % of what the machine has free now, with what LibTorch holds already
-//   Budget::extra_time(10)           as small as at most 10 % extra time allows
+//   Budget::extra_time(10)           as small as at most 10 % extra time allows; Budget::costs_at_most(0.1) is the same
+//   MemoryBudget budget{fit};        80 % of what the machine has free when the budget is made, with what LibTorch holds already
 //
 // A step's budget in bytes is known once the step has been captured: resolve(what was measured).
 
@@ -18,6 +19,10 @@
 #include <reprise/base/units.hpp>
 
 namespace reprise {
+
+/// For a MemoryBudget that takes what the machine has free, and says how much that is.
+struct Fit {};
+inline constexpr Fit fit{};
 
 struct Budget {
   enum class Kind : std::uint8_t { none, bytes, share, savable, extra_time } kind = Kind::none;
@@ -38,6 +43,8 @@ struct Budget {
   }
   [[nodiscard]] static Budget savable(double percent) { return Budget(Kind::savable, percent); }
   [[nodiscard]] static Budget extra_time(double percent) { return Budget(Kind::extra_time, percent); }
+  /// As a share: 0.05 for 5 % of extra time.
+  [[nodiscard]] static Budget costs_at_most(double share) { return extra_time(100 * share); }
   /// "4GiB" or "50%".
   [[nodiscard]] static Budget parse(std::string_view text) {
     const Size size = parse_size(text);

@@ -24,6 +24,13 @@ enum class OverBudget : std::uint8_t {
   go_on,  ///< a notice, and above the budget
 };
 
+/// What to do where steps that cannot be planned for the budget cost more than `slow_down` says.
+enum class WhenSlow : std::uint8_t {
+  stay,      ///< inside the budget, slowly: a budget is a promise
+  go_above,  ///< to the smallest budget that a plan is found for
+  fail,      ///< the next step() throws Errc::budget_unreachable
+};
+
 struct MemoryBudgetOptions {
   std::string name = "step";
   std::string strategy = "anneal";  ///< one of strategy_names
@@ -31,11 +38,16 @@ struct MemoryBudgetOptions {
   /// made in the background it is called on another thread, and by advise() perhaps at the same time. It has to keep the order: the ops are
   /// the user's, as they come.
   PlanFunction planner{};
-  PlanRequest planning{};          ///< effort, seed, seconds; its budget and order are set here
+  /// Effort, seed, seconds; its budget and order are set here. Where the step waits for its plan, and for advice, a limit in seconds that is
+  /// not given is one of 5.
+  PlanRequest planning{};
   bool plan_in_background = true;  ///< steps go on online meanwhile; false: the step that ends waits for its plan
   std::size_t max_plans = 8;       ///< streams that are kept, the least recently seen is forgotten; 0: every step is online
   bool refine = true;              ///< plan once more where ops take another time than in the first step
   OverBudget over_budget = OverBudget::error_at_first;
+  /// A step without a plan that takes more than so many times what its own ops take is slow: a notice says so once, with what would do.
+  double slow_down = 3;
+  WhenSlow when_slow = WhenSlow::stay;
   /// Where no plan is found, or nothing comes again that could be planned: false, steps stay inside the budget online; true, they run as
   /// they are, and the blocks that the user has given to checkpoint() are what is computed again. Their memory is then what these make it.
   bool blocks_where_unplanned = false;
@@ -59,14 +71,22 @@ struct GuidedStepReport {
   Bytes floor{};           ///< what no schedule can go below; 0 where the stream was not looked at
   bool planned = false;    ///< a plan was carried out; else online
   bool over_budget = false;  ///< the allocator held more than the budget, whoever took it
+  bool only_spills = false;       ///< recomputation had reached its bound: from then on storages were spilled, and not evicted
   std::int64_t recomputed = 0;    ///< ops that ran again
   std::int64_t brought_back = 0;  ///< storages that were dropped or moved out, and came back outside of any plan
   std::int64_t evicted = 0;       ///< storages that were given up online
   Bytes moved{};                  ///< moved out to a file
+  Microseconds own_time{};        ///< spent on the step's own ops
   Microseconds extra_time{};      ///< spent on running ops again
+  Microseconds moving_time{};     ///< spent on moving storages out and in
   Microseconds time{};            ///< from the beginning of the scope to its end
   std::string left_because{};     ///< where a plan was left on the way
   std::size_t left_at = 0;        ///< and at which node
+
+  /// How many times what its own ops take: 1 where nothing ran again or was moved.
+  [[nodiscard]] double slow_down() const {
+    return own_time.count > 0 ? 1 + (extra_time.count + moving_time.count) / own_time.count : 1;
+  }
 };
 
 struct GuidedCounters {

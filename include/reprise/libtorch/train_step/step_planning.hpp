@@ -192,7 +192,7 @@ class StepPlanning {
     if (!plan.within_budget() && hurried(known) && !has_one) {  // haste must not make a budget unreachable
       known.quick = false;
       request.effort = ledger_.options.planning.effort;
-      plan = plan_inside(known, request, ledger_.options.planning.seconds);
+      plan = plan_inside(known, request, not_for_long(ledger_.options.planning).seconds);
     }
     if (!plan.within_budget() && !has_one) return plan;
     known.unplannable = false;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -41,13 +42,14 @@ struct ChainBlock {
 
 class ChainBlocks {
  public:
-  ChainBlocks(const ScheduleFacts& facts, std::size_t most_blocks, std::size_t most_ways)
+  /// Where `stop` says so, blocks are left with fewer ways of keeping them.
+  ChainBlocks(const ScheduleFacts& facts, std::size_t most_blocks, std::size_t most_ways, const std::function<bool()>& stop = {})
       : facts_(facts), graph_(facts.graph()), backward_(backward_start(graph_)) {
     cut(most_blocks);
     give_backward();
     find_made();
     find_needs();
-    for (ChainBlock& b : blocks_) find_ways(b, most_ways);
+    for (ChainBlock& b : blocks_) find_ways(b, most_ways, stop);
   }
 
   [[nodiscard]] const std::vector<ChainBlock>& blocks() const { return blocks_; }
@@ -175,12 +177,12 @@ class ChainBlocks {
   }
 
   // All kept, less and less, nothing: at each step what frees most bytes for the time that it adds goes.
-  void find_ways(ChainBlock& b, std::size_t most) {
+  void find_ways(ChainBlock& b, std::size_t most, const std::function<bool()>& stop) {
     ChainBlock::Keep keep{.storages = std::vector<bool>(b.made.size(), true)};
     for (const ChainBlock::Storage& s : b.made) keep.bytes += s.bytes;
     b.ways.push_back(keep);
     const std::int64_t step = (keep.bytes - b.handed_on) / static_cast<std::int64_t>(most);
-    while (drop_next(b, keep))
+    while (!(stop && stop()) && drop_next(b, keep))
       if (b.ways.back().bytes - keep.bytes >= step) b.ways.push_back(keep);
     if (b.ways.back().bytes != keep.bytes) b.ways.push_back(keep);
   }

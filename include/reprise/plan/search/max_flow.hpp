@@ -4,7 +4,7 @@
 //          3          2              FlowNetwork net{4};        s, a, b, t are 0, 1, 2, 3
 //     s ──────▶ a ──────▶ t          net.join(0, 1, 3); net.join(1, 3, 2); net.join(0, 2, 1); net.join(2, 3, 5); net.join(1, 2, 9);
 //     │         │ 9       ▲
-//     │ 1       ▼         │          net.send(0, 3) == 4         all that leaves s: 3 + 1
+//     │ 1       ▼         │          *net.send(0, 3) == 4        all that leaves s: 3 + 1
 //     └───────▶ b ────────┘          net.reached_from(0)         s alone: both of its edges are full, and they are the cut
 //                    5
 //
@@ -15,7 +15,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <optional>
 #include <vector>
 
 namespace reprise {
@@ -30,12 +32,14 @@ class FlowNetwork {
     add(to, from, 0);
   }
 
-  /// Sends as much as the edges let through, and says how much that is.
-  std::int64_t send(std::size_t source, std::size_t sink) {
+  /// Sends as much as the edges let through, and says how much that is; none where it was told to stop before.
+  std::optional<std::int64_t> send(std::size_t source, std::size_t sink, const std::function<bool()>& stop = {}) {
     std::int64_t sent = 0;
     while (count_steps(source, sink)) {
       next_ = first_;
-      sent += send_along_shortest(source, sink);
+      const auto more = send_along_shortest(source, sink, stop);
+      if (!more) return std::nullopt;
+      sent += *more;
     }
     return sent;
   }
@@ -87,11 +91,12 @@ class FlowNetwork {
   }
 
   // next_ is the first edge of each vertex that may still lead somewhere.
-  std::int64_t send_along_shortest(std::size_t source, std::size_t sink) {
+  std::optional<std::int64_t> send_along_shortest(std::size_t source, std::size_t sink, const std::function<bool()>& stop) {
     std::int64_t sent = 0;
     std::vector<std::size_t> path;
     std::size_t v = source;
-    for (;;) {
+    for (std::size_t moves = 0;; ++moves) {
+      if (stop && moves % 4096 == 0 && stop()) return std::nullopt;
       if (v == sink) {
         sent += fill(path);
         v = path.empty() ? source : edges_[path.back()].to;

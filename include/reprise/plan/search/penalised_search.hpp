@@ -64,13 +64,18 @@ class PenalisedSearch {
     while (work() < work_limit && !stopped()) {
       const double done = static_cast<double>(work() - begin) / static_cast<double>(work_limit - begin);
       temperature_ = heat * mean * std::pow(0.01, done);
-      for (int k = 0; k < 32; ++k) move();
+      for (int k = 0; k < 32 && !stopped(); ++k) move();
       adapt_price();
     }
   }
 
  private:
-  bool stopped() { return rules_.stop && (++asked_ & 15) == 0 && rules_.stop(); }
+  // Asked once in about a millisecond, however much work a move is.
+  bool stopped() {
+    if (stopped_ || !rules_.stop || work() < ask_at_) return stopped_;
+    ask_at_ = work() + 512;
+    return stopped_ = rules_.stop();
+  }
   [[nodiscard]] bool may_repeat(std::uint32_t n) const { return rules_.may_repeat(facts_.graph(), n); }
 
   void adapt_price() {
@@ -336,7 +341,8 @@ class PenalisedSearch {
   RepeatedBlocks blocks_;
   std::vector<Occurrence> inserted_;
   std::uint32_t stamp_ = 0;
-  std::uint64_t work_ = 0, asked_ = 0;
+  std::uint64_t work_ = 0, ask_at_ = 0;
+  bool stopped_ = false;
   double again_ = 0, cone_ticks_ = 0, threshold_ = 0;
   double price_ = 1, total_ = 0, temperature_ = 0;
   Schedule best_;

@@ -130,7 +130,7 @@ class RecomputeSearch {
       std::size_t done = 0;
       for (const Candidate& c : std::vector<Candidate>(candidates_)) {
         if (apply(c, at, peak)) ++done;
-        if (work() > work_limit_) return done > 0;
+        if (work() > work_limit_ || stopped()) return done > 0;
         if (done >= batch || (done > 0 && (!live().alive(at) || live().live_during(at) <= rules_.budget))) break;
       }
       if (done > 0) return true;
@@ -152,7 +152,13 @@ class RecomputeSearch {
     std::uint32_t idle_from = 0;  // slot of the last use before the peak
   };
 
-  bool stopped() { return rules_.stop && (++asked_ & 63) == 0 && rules_.stop(); }
+  // Asked once in about a millisecond, however much work a move is.
+  bool stopped() {
+    if (stopped_ || !rules_.stop) return stopped_;
+    if ((++asked_ & 63) != 0 && work() < ask_at_) return false;
+    ask_at_ = work() + 1024;
+    return stopped_ = rules_.stop();
+  }
   [[nodiscard]] bool may_repeat(std::uint32_t n) const { return rules_.may_repeat(facts_.graph(), n); }
 
   // ---- candidates ---------------------------------------------------------------------------------------------------------
@@ -165,7 +171,7 @@ class RecomputeSearch {
     work_ += 8;
     if (sample == all || count <= 2 * sample) {
       work_ += count / 16;
-      for (Instance i = 0; i < count; ++i) consider(i, p, excess, low, high);
+      for (Instance i = 0; i < count && !stopped(); ++i) consider(i, p, excess, low, high);
       return;
     }
     for (std::size_t tries = 0; tries < 12 * sample && candidates_.size() < sample; ++tries, work_ += tries % 4 == 0 ? 1u : 0u)
@@ -370,7 +376,7 @@ class RecomputeSearch {
     // Few candidates make repairs differ, many make them good: measured, a mixture is best, and mostly few.
     constexpr std::size_t samples[] = {2, 2, 3, 3, 3, 4, 4, 8};
     const std::size_t sample = samples[random_.below(8)];
-    for (int steps = 0; ok && !fits(); ++steps) ok = steps < 40 && lower_peak(sample) && live().ticks() <= most_ticks;
+    for (int steps = 0; ok && !fits(); ++steps) ok = steps < 40 && !stopped() && lower_peak(sample) && live().ticks() <= most_ticks;
     noise_ = 0;
     return ok;
   }
@@ -384,7 +390,8 @@ class RecomputeSearch {
   std::vector<Candidate> candidates_;
   std::vector<Occurrence> inserted_;
   std::uint32_t stamp_ = 0;
-  std::uint64_t work_ = 0, asked_ = 0, work_limit_ = ~std::uint64_t{0};
+  std::uint64_t work_ = 0, asked_ = 0, ask_at_ = 0, work_limit_ = ~std::uint64_t{0};
+  bool stopped_ = false;
   std::int64_t free_ticks_ = 1;
   std::size_t most_cone_ = 2000;
   std::size_t batch_share_ = 32;  // so many drops at once: the candidates divided by this

@@ -41,6 +41,12 @@ class Anneal {
       const auto exact = Exhaustive{options_.exact_states}.search(graph, request);
       if (exact.verdict == Exhaustive::Verdict::optimal) return exact.schedule;
     }
+    return within(graph, started(request));
+  }
+
+ private:
+  // The clock runs already, for everything together.
+  [[nodiscard]] Schedule within(const StepGraph& graph, const PlanRequest& request) const {
     Schedule best = Run{graph, request, options_}.best();
     const Simulation found = simulate(graph, best);
     if (!found.valid || found.peak <= request.budget || StopSignal{request}()) return best;
@@ -54,7 +60,6 @@ class Anneal {
     return second.valid && second.peak <= found.peak && second.time < found.time ? faster : best;
   }
 
- private:
   class Run {
    public:
     Run(const StepGraph& graph, const PlanRequest& request, const Options& options)
@@ -127,7 +132,7 @@ class Anneal {
     // Nothing fits: what is the least that does? Halves the way from the budget to the smallest peak so far, again and again.
     void smallest_peak() {
       if (!stop_()) from(own_order(graph_), work_ / 4);
-      if (options_.other_strategies && graph_.node_count() <= 5000) start_from(MuTwoExact{});
+      if (options_.other_strategies && graph_.node_count() <= 5000) start_from(MuTwoExact{}, 0.3);
       std::int64_t low = std::max(rules_.budget, floor_bytes(graph_).count);
       for (std::uint64_t k = 0; k < 7 && !found_ && low < peak_ && !stop_(); ++k) {
         SearchRules rules = rules_;
@@ -140,17 +145,17 @@ class Anneal {
     }
 
     void from_others(bool large) {
-      start_from(ChainDp{});
+      start_from(ChainDp{}, 0.2);
       if (large) return;
-      start_from(MuTwo{});
-      start_from(MuTwoExact{request_.effort / 8});  // where it has not fitted by then it seldom does, or at a price that the rounds beat
-      start_from(MinCut{});
+      start_from(MuTwo{}, 0.1);
+      start_from(MuTwoExact{request_.effort / 8}, 0.1);  // where it has not fitted by then it seldom does, or at a price that the rounds beat
+      start_from(MinCut{}, 0.1);
     }
 
     template <Strategy Other>
-    void start_from(const Other& strategy) {
+    void start_from(const Other& strategy, double share_of_time) {
       if (stop_()) return;
-      const Schedule found = strategy.schedule(graph_, request_);
+      const Schedule found = strategy.schedule(graph_, with_share(request_, share_of_time));
       const bool useful = found.size() > graph_.node_count() && simulate(graph_, found).valid;
       if (useful && (!request_.keep_order || keeps_order(graph_, found))) from(found, work_ / 64);
     }

@@ -45,7 +45,8 @@ class ChainDp {
   class Run {
    public:
     Run(const ScheduleFacts& facts, const PlanRequest& request, const Options& options)
-        : facts_(facts), graph_(facts.graph()), request_(request), options_(options), chain_(facts, options.most_blocks, options.ways) {}
+        : facts_(facts), graph_(facts.graph()), request_(request), options_(options), stop_(request),
+          chain_(facts, options.most_blocks, options.ways, [this] { return stop_(); }) {}
 
     Schedule best() {
       Schedule chosen = own_order(graph_);
@@ -58,10 +59,10 @@ class ChainDp {
       unit_ = std::max<std::int64_t>(1, free / static_cast<std::int64_t>(wanted));
       const auto slots = static_cast<std::size_t>(free / unit_);
       most_ = slots + slots / 4;
-      fill();
+      if (!fill()) return chosen;
       const std::size_t last = blocks().size() - 1;
       float tried = 0;
-      for (std::size_t m = most_; m > slots / 4 && at(0, last, m, 0).time < unreachable; --m) {
+      for (std::size_t m = most_; m > slots / 4 && at(0, last, m, 0).time < unreachable && !stop_(); --m) {
         if (at(0, last, m, 0).time == tried) continue;  // the same schedule as with more room
         tried = at(0, last, m, 0).time;
         Schedule s = schedule_in(m);
@@ -92,13 +93,17 @@ class ChainDp {
       return table_[((i * blocks().size() + j) * (most_ + 1) + m) * 2 + there];
     }
 
-    void fill() {
+    // False where there was no time for it.
+    [[nodiscard]] bool fill() {
       const std::size_t count = blocks().size();
       table_.assign(count * count * (most_ + 1) * 2, {});
       for (std::size_t length = 1; length <= count; ++length)
-        for (std::size_t i = 0; i + length <= count; ++i)
+        for (std::size_t i = 0; i + length <= count; ++i) {
+          if (stop_()) return false;
           for (std::size_t m = 0; m <= most_; ++m)
             for (std::size_t there : {0u, 1u}) at(i, i + length - 1, m, there) = solve(i, i + length - 1, m, there);
+        }
+      return true;
     }
 
     Cell solve(std::size_t i, std::size_t j, std::size_t m, std::size_t there) {
@@ -185,6 +190,7 @@ class ChainDp {
     const StepGraph& graph_;
     const PlanRequest& request_;
     const Options& options_;
+    StopSignal stop_;
     ChainBlocks chain_;
     std::vector<Cell> table_;
     std::vector<bool> ran_;

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -38,7 +39,9 @@ class MinCut {
     const auto attempt = [&](std::size_t k) {
       std::vector<bool> banned = fixed;
       for (std::size_t i = 0; i < k; ++i) banned[dear[i]] = true;
-      Schedule s = drop_for_backward(facts, backward, cut(facts, backward, banned));
+      const std::vector<bool> dropped = cut(facts, backward, banned, [&stop] { return stop(); });
+      if (dropped.empty()) return false;
+      Schedule s = drop_for_backward(facts, backward, dropped);
       Simulation cost = simulate(graph, s);
       const bool fits = cost.peak <= request.budget, best_fits = best_cost.peak <= request.budget;
       if (fits != best_fits ? fits : fits ? cost.time < best_cost.time : cost.peak < best_cost.peak) {
@@ -59,8 +62,9 @@ class MinCut {
     return best;
   }
 
-  /// Storages of the forward pass that the narrowest cut does not keep, by storage.
-  [[nodiscard]] static std::vector<bool> cut(const ScheduleFacts& facts, std::uint32_t backward, const std::vector<bool>& banned) {
+  /// Storages of the forward pass that the narrowest cut does not keep, by storage; empty where it was told to stop before it knew.
+  [[nodiscard]] static std::vector<bool> cut(const ScheduleFacts& facts, std::uint32_t backward, const std::vector<bool>& banned,
+                                             const std::function<bool()>& stop = {}) {
     constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max() / 4;
     const StepGraph& graph = facts.graph();
     const std::size_t storages = graph.storage_count();
@@ -92,7 +96,7 @@ class MinCut {
       if (rooted[s]) net.join(source, 2 * s, unbounded);
       if (used[s] && (forward[s] || rooted[s])) net.join(2 * s + 1, sink, unbounded);
     }
-    net.send(source, sink);
+    if (!net.send(source, sink, stop)) return {};
     // Kept: the storages whose own edge crosses the cut.
     const std::vector<bool> reached = net.reached_from(source);
     std::vector<bool> dropped(storages, false);

@@ -67,7 +67,7 @@ class MuTwo {
   class Run {
    public:
     Run(const ScheduleFacts& facts, const PlanRequest& request, const MuTwoOptions& options)
-        : facts_(facts), graph_(facts.graph()), request_(request), options_(options), backward_(backward_start(graph_)) {
+        : facts_(facts), graph_(facts.graph()), request_(request), options_(options), stop_(request), backward_(backward_start(graph_)) {
       live_ = simulate(graph_, own_order(graph_)).live_during;
       elapsed_.push_back(0);
       for (const Node& n : graph_.nodes()) elapsed_.push_back(elapsed_.back() + n.time.count);
@@ -77,7 +77,7 @@ class MuTwo {
     MuTwoReport run() {
       MuTwoReport report;
       std::vector<bool> dropped(graph_.storage_count(), false);
-      while (peak() > request_.budget && !open_.empty()) {
+      while (peak() > request_.budget && !open_.empty() && !stop_()) {
         const auto by_ratio = std::max_element(open_.begin(), open_.end(), [&](auto a, auto b) { return ratio(a) < ratio(b); });
         const auto by_inactive = std::max_element(open_.begin(), open_.end(), [&](auto a,
             auto b) { return all_[a].inactive < all_[b].inactive; });
@@ -126,7 +126,11 @@ class MuTwo {
         open_.push_back(index_[s]);
         all_.push_back(std::move(c));
       }
-      for (Candidate& c : all_) find_sources(c);
+      for (Candidate& c : all_) {
+        if (stop_()) open_.clear();  // without their sources they cannot be compared
+        if (open_.empty()) return;
+        find_sources(c);
+      }
     }
 
     void find_sources(Candidate& c) {
@@ -169,6 +173,7 @@ class MuTwo {
       const Candidate& c = all_[chosen];
       std::uint32_t users = 0;
       for (Candidate& other : all_) {
+        if ((++asked_ & 63) == 0 && stop_()) return open_.clear();
         if (other.sources.erase(c.storage) == 0) continue;
         other.sources.insert(c.sources.begin(), c.sources.end());
         other.recompute += c.recompute;
@@ -188,7 +193,9 @@ class MuTwo {
     const StepGraph& graph_;
     const PlanRequest& request_;
     const MuTwoOptions& options_;
+    StopSignal stop_;
     std::uint32_t backward_;
+    std::uint32_t asked_ = 0;
     std::vector<Bytes> live_;
     std::vector<double> elapsed_;
     std::vector<Candidate> all_;

@@ -46,9 +46,9 @@ class Portfolio {
   }
 
   [[nodiscard]] PortfolioReport report(const StepGraph& graph, const PlanRequest& request) const {
-    std::vector<std::function<PortfolioReport::Entry()>> tasks;
+    std::vector<std::function<PortfolioReport::Entry(const PlanRequest&)>> tasks;
     const auto add = [&](const auto& strategy, std::uint64_t seed) {
-      tasks.push_back([&graph, &request, strategy, seed] { return run(strategy, graph, request, seed); });
+      tasks.push_back([&graph, strategy, seed](const PlanRequest& timed) { return run(strategy, graph, timed, seed); });
     };
     add(Anneal{}, request.seed);
     add(MuTwoExact{}, request.seed);
@@ -59,7 +59,7 @@ class Portfolio {
     for (unsigned k = 1; k < request.threads && k < 8; ++k) add(Anneal{}, request.seed + 1000 * k);
     PortfolioReport result;
     result.entries.resize(tasks.size());
-    run_all(tasks, result.entries, request.threads);
+    run_all(tasks, result.entries, started(request));
     for (std::size_t i = 1; i < result.entries.size(); ++i)
       if (better(result.entries[i], result.entries[result.best], request)) result.best = i;
     return result;
@@ -82,15 +82,20 @@ class Portfolio {
     return e;
   }
 
+  // Those that come late get what is left of their thread's time, the first ones no more than leaves something for them.
   template <class Tasks>
-  static void run_all(const Tasks& tasks, std::vector<PortfolioReport::Entry>& entries, unsigned threads) {
+  static void run_all(const Tasks& tasks, std::vector<PortfolioReport::Entry>& entries, const PlanRequest& request) {
     std::atomic<std::size_t> next{0};
-    const auto work = [&] {
-      for (std::size_t i = next++; i < tasks.size(); i = next++) entries[i] = tasks[i]();
+    const std::size_t threads = std::clamp<std::size_t>(request.threads, 1, tasks.size());
+    const auto work = [&](const PlanRequest& mine) {
+      for (std::size_t i = next++; i < tasks.size(); i = next++) {
+        const std::size_t rounds = (tasks.size() - i + threads - 1) / threads;
+        entries[i] = tasks[i](rounds > 1 ? with_share(mine, 0.5) : mine);
+      }
     };
     std::vector<std::jthread> pool;
-    for (unsigned t = 1; t < std::min<std::size_t>(threads, tasks.size()); ++t) pool.emplace_back(work);
-    work();
+    for (std::size_t t = 1; t < threads; ++t) pool.emplace_back([&] { work(started_anew(request)); });
+    work(request);
   }
 
   static bool better(const PortfolioReport::Entry& a, const PortfolioReport::Entry& b, const PlanRequest& request) {
