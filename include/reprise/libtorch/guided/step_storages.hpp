@@ -205,6 +205,7 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
     spot.watched = true;
     watched_.push_back(s);
     spot.edges.clear();
+    spot.exchanged = false;
     for_each_edge(spot, [&](std::byte* edge, std::size_t bytes) { spot.edges.insert(spot.edges.end(), edge, edge + bytes); });
   }
   void unwatch_writes(StorageIndex s) {
@@ -214,7 +215,7 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
   }
   /// Whether somebody has written where nobody is told.
   [[nodiscard]] bool edges_written(StorageIndex s) const {
-    if (!spots_[s].watched) return false;
+    if (!spots_[s].watched || spots_[s].exchanged) return false;
     bool same = true;
     const std::byte* saved = spots_[s].edges.data();
     for_each_edge(spots_[s], [&](std::byte* edge, std::size_t bytes) {
@@ -226,6 +227,7 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
   /// Puts what was there when the watch began in the place of what is there now, and keeps that.
   void exchange_edges(StorageIndex s) {
     std::byte* saved = spots_[s].edges.data();
+    spots_[s].exchanged = !spots_[s].exchanged;
     for_each_edge(spots_[s], [&](std::byte* edge, std::size_t bytes) {
       std::swap_ranges(edge, edge + bytes, saved);
       saved += bytes;
@@ -356,6 +358,7 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
     bool may_move = true;
     bool in_place = false;   // moved out, and where it was
     bool watched = false;    // for writes; data is valid
+    bool exchanged = false;  // what was there lies there again, and what is there now in `edges`
     std::vector<std::byte> edges{};  // what lay outside of the whole pages when the watch began
   };
 
