@@ -224,3 +224,82 @@ TEST_CASE("a parameter is printed in the middle of the step", "[wild]") {
     });
   });
 }
+
+// ── what the step itself has made, where raw pointers are asked for ─────────────────────────────────────────────────────
+
+namespace {
+
+double sum_of(const float* numbers, std::int64_t count) {
+  double all = 0;
+  for (std::int64_t i = 0; i < count; ++i) all += static_cast<const volatile float*>(numbers)[i];
+  return all;
+}
+
+/// A loop that keeps what its layers make, and a pointer to each from when it was made, and reads them by `read` after forward and backward.
+void check_reads_of_activations(const std::function<double(const Tensor& made, const float* since_then)>& read) {
+  if (!ProtectedBlocks::available()) return;
+  const auto outcomes = check_wild(
+      [&] {
+        const auto stack = std::make_shared<Stack>(4);
+        const auto seen = std::make_shared<double>(0);
+        const Tensor x = torch::randn({128, 64});
+        return Program{.step =
+                           [=](int) {
+                             std::vector<std::pair<Tensor, const float*>> made;
+                             stack->layers->zero_grad();
+                             const Tensor h = stack->forward(x, [&](const Tensor& before, int) {
+                               Tensor after = torch::gelu(before);
+                               made.emplace_back(after.detach(), after.const_data_ptr<float>());
+                               return after;
+                             });
+                             for (const auto& [tensor, pointer] : made) *seen += read(tensor, pointer);
+                             h.pow(2).mean().backward();
+                             for (const auto& [tensor, pointer] : made) *seen += read(tensor, pointer);
+                             const torch::NoGradGuard no_grad;
+                             for (Tensor& p : stack->layers->parameters()) p.sub_(p.grad() * 0.01);
+                           },
+                       .state =
+                           [=] {
+                             std::vector<Tensor> all = all_of(*stack->layers);
+                             all.push_back(torch::tensor(*seen, torch::kDouble));
+                             return all;
+                           }};
+      },
+      {.options = {.raw_pointers = true}});
+  std::int64_t again = 0;
+  for (const WildOutcome& outcome : outcomes) again += outcome.counters.recomputed;
+  CHECK(again > 0);
+}
+
+}  // namespace
+
+TEST_CASE("an activation is read through a pointer that was kept from when it was made", "[wild]") {
+  check_reads_of_activations([](const Tensor& made, const float* pointer) { return sum_of(pointer, made.numel()); });
+}
+
+TEST_CASE("an activation is read through const_data_ptr(), storage().data_ptr() and data_ptr()", "[wild]") {
+  check_reads_of_activations([](const Tensor& made, const float* pointer) {
+    CHECK(made.const_data_ptr<float>() == pointer);
+    const auto* through_storage = static_cast<const float*>(made.storage().data_ptr().get());
+    return sum_of(made.const_data_ptr<float>(), made.numel()) + sum_of(through_storage, made.numel()) +
+           sum_of(made.data_ptr<float>(), made.numel());
+  });
+}
+
+TEST_CASE("an activation is read by a thread that has not joined", "[wild]") {
+  check_reads_of_activations([](const Tensor& made, const float* pointer) {
+    double all = 0;
+    std::thread([&] { all = sum_of(pointer, made.numel()) + made.sum().item<double>(); }).join();
+    return all;
+  });
+}
+
+TEST_CASE("activations are saved in the middle of the step", "[wild]") {
+  check_reads_of_activations([](const Tensor& made, const float*) {
+    std::stringstream file;
+    torch::save(made, file);
+    Tensor again;
+    torch::load(again, file);
+    return sum_of(again.const_data_ptr<float>(), again.numel());
+  });
+}

@@ -165,7 +165,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
       return true;
     }
     catch_up();
-    if (storages_.where(s) == Where::moved_out) bring_back(s);
+    if (storages_.where(s) == Where::moved_out || storages_.where(s) == Where::dropped) bring_back(s);
     if (storages_.edges_written(s)) {  // since before: what it was is wanted once more
       host_has_written(s);
       return true;
@@ -227,6 +227,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   void make_room(Bytes bytes) override { before_allocation(bytes); }
   void touched(StorageIndex s, bool writes) override {
     catch_up();
+    remade_ = true;  // what comes back now, and stays, is in no plan
     if (writes) return written_by_pointer(s);
     marks_[s].pinned = true;
     policy_.erase(s);

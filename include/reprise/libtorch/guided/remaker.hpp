@@ -55,6 +55,8 @@ class Remaker : public StorageOwner {
     recorder_.expect(calls, values, storages);
     reserve(values, storages);
   }
+  /// What is dropped keeps its address: a pointer from any time reads what eager would.
+  void keep_pointers() { storages_.keep_pointers(); }
   /// Compares everything that runs again with what it was; throws at the first difference.
   void verify() { checks_.emplace(); }
 

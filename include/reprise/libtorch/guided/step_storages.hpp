@@ -88,6 +88,9 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
     CountingAllocator::set_keeper(data, this, s);
   }
 
+  /// What is dropped keeps its address too, where it is large enough: whoever reads it through a pointer waits until it is made again.
+  void keep_pointers() { keeps_pointers_ = ProtectedBlocks::available(); }
+
   [[nodiscard]] std::size_t size() const { return spots_.size(); }
   void reserve(std::size_t storages) { spots_.reserve(storages); }
   [[nodiscard]] Where where(StorageIndex s) const { return spots_[s].where; }
@@ -118,6 +121,14 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
     if (spots_[s].where == Where::held) return release_held(s);
     const auto storage = table().lock(s);
     if (!storage) return settle_late_deaths();  // has just died on another thread
+    if (keeps_pointers_ && spots_[s].may_move) {
+      spots_[s].data = storage->_mutable_data_ptr_no_checks().get();
+      if (CountingAllocator::evict(spots_[s].data, *this, s)) {
+        spots_[s].where = Where::dropped;
+        spots_[s].in_place = true;
+        return;
+      }
+    }
     const c10::DataPtr bytes = hand_over(s, name);
     CountingAllocator::set_keeper(bytes, nullptr);
   }
@@ -127,13 +138,22 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
   [[nodiscard]] c10::DataPtr hand_over(StorageIndex s, const std::string& name) {
     const auto storage = table().lock(s);
     c10::DataPtr bytes = bury(s, Where::dropped);
-    guard_storage(*storage, name + " was dropped to stay inside Reprise's budget" + what_to_do);
+    guard_storage(*storage, what_to_do + name + " was dropped to stay inside Reprise's budget" + or_else);
     return bytes;
   }
 
   void put_back(StorageIndex s, c10::DataPtr&& data) {
     const auto storage = table().lock(s);
     if (!storage) return;  // has just died on another thread
+    if (spots_[s].in_place) {
+      if (CountingAllocator::bytes_of(data) != spots_[s].bytes)
+        throw Error(Errc::capture_failed, "a storage of " + format_bytes(spots_[s].bytes) + " cannot be made again: there were " +
+                                              format_bytes(CountingAllocator::bytes_of(data)));
+      CountingAllocator::fill(spots_[s].data, std::move(data));
+      spots_[s].in_place = false;
+      spots_[s].where = Where::resident;
+      return;
+    }
     cpu_memory().move_out(-spots_[s].bytes.count);
     CountingAllocator::set_keeper(data, this, s);
     unearth(s, *storage, std::move(data));
@@ -159,7 +179,7 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
     } else {
       spots_[s].place = file_.write(storage->_mutable_data_ptr_no_checks().get(), static_cast<std::size_t>(spots_[s].bytes.count));
       c10::DataPtr bytes = bury(s, Where::moved_out);
-      guard_storage(*storage, name + " is moved out to stay inside Reprise's budget" + what_to_do);
+      guard_storage(*storage, what_to_do + name + " is moved out to stay inside Reprise's budget" + or_else);
       CountingAllocator::set_keeper(bytes, nullptr);
     }
     ++transfers_.moved_out;
@@ -298,7 +318,8 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
       return false;
     }
     table().forget(tag);
-    if (!owner_.died(tag)) {
+    const bool dropped = spots_[tag].where == Where::dropped;  // in its place: nothing to keep
+    if (!owner_.died(tag) || dropped) {
       spots_[tag].where = Where::gone;
       spots_[tag].in_place = false;
       return false;
@@ -317,10 +338,10 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
   void touched(std::uint32_t s, bool writes) override {
     try {
       owner_.touched(s, writes);
-      if (spots_[s].in_place) restore(s, false);
+      if (spots_[s].in_place && spots_[s].where != Where::dropped) restore(s, false);
     } catch (const std::exception&) {  // no room: over the limit then
       try {
-        if (spots_[s].in_place) restore(s, false);
+        if (spots_[s].in_place && spots_[s].where != Where::dropped) restore(s, false);
       } catch (const std::exception&) {  // it cannot be read: whoever asked sees that it is shut
       }
     }
@@ -394,7 +415,7 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
     if (!storage) return;
     CountingAllocator::set_keeper(spots_[s].data, {});
     static_cast<void>(table().empty(s));
-    guard_storage(*storage, std::string("this tensor was moved out to stay inside Reprise's budget, and could not be read back") + what_to_do);
+    guard_storage(*storage, "this tensor was given up to stay inside Reprise's budget, and could not be brought back at the end of the step");
   }
 
   // What other threads have opened, or written, while an op ran.
@@ -464,7 +485,7 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
       if (!table().alive(s)) table().forget(s);
       if (death.data == nullptr) {
         died_empty(s, wanted);
-      } else if (!table().alive(s) && wanted(s)) {
+      } else if (!table().alive(s) && wanted(s) && spots_[s].where != Where::dropped) {
         hold(s, death.data);
       } else {
         unwatch_writes(s);
@@ -497,8 +518,8 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
   }
 
   static constexpr int most_waits = 500;  // of 20 us and more: a thread that is between two instructions comes back in that time
-  static constexpr const char* what_to_do =
-      ": use it in an op, say step.pin(tensor) before taking a pointer, and on a thread of its own `auto here = step.here();` first";
+  static constexpr const char* what_to_do = "call step.pin(tensor) first: ";
+  static constexpr const char* or_else = "; ops need no such call, and on a thread of its own say `auto here = step.here();` first";
 
   struct LateOpening {
     StorageIndex storage = 0;
@@ -518,6 +539,7 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
   std::mutex openings_;
   std::vector<LateOpening> late_openings_;  // likewise
   std::atomic<bool> has_late_openings_{false};
+  bool keeps_pointers_ = false;
   std::vector<StorageIndex> watched_;  // for writes; some no more
   TransferStats transfers_;
 };

@@ -170,6 +170,32 @@ TEST_CASE("many threads that read a spilled block at once all read what it held"
   }
 }
 
+TEST_CASE("an evicted block is filled by its owner when it is touched, at its address", "[protected_blocks]") {
+  if (!ProtectedBlocks::available()) return;
+  NotingOwner owner;
+  CountedBlock block(64 << 10);
+  const Bytes live = cpu_memory().live(), existing = cpu_memory().existing();
+  owner.on_touch = [&](std::uint32_t, bool) {
+    CountedBlock again(64 << 10);
+    CountingAllocator::fill(block.data.get(), std::move(again.data));
+  };
+  REQUIRE(CountingAllocator::evict(block.data.get(), owner, 5));
+  CHECK(cpu_memory().live() == live - 64_KiB);
+  CHECK(cpu_memory().existing() == existing);
+  cpu_memory().reset_peak();
+  CHECK(block.as_filled());
+  CHECK(cpu_memory().live() == live);
+  CHECK(cpu_memory().peak() == live);
+  CHECK(cpu_memory().existing() == existing);
+  REQUIRE(owner.touches.size() == 1);
+  CHECK(owner.touches[0].first == 5);
+  REQUIRE(CountingAllocator::evict(block.data.get(), owner, 6));
+  block.data.clear();
+  CHECK(cpu_memory().live() == live - 64_KiB);
+  CHECK(cpu_memory().existing() == existing - 64_KiB);
+  CHECK(protected_blocks().size() == 0);
+}
+
 TEST_CASE("the owner is told of a write to a watched block before it happens, and of no read", "[protected_blocks]") {
   if (!ProtectedBlocks::available()) return;
   NotingOwner owner;

@@ -137,15 +137,25 @@ class CountingAllocator final : public c10::Allocator {
     if (!can_spill(data) || !protected_blocks().spill(data, size_of(header), owner, tag, file)) return false;
     return header->is_protected = true;
   }
+  [[nodiscard]] static bool evict(void* data, BlockOwner& owner, std::uint32_t tag) {
+    BlockHeader* header = header_of(data);
+    if (!can_spill(data) || !protected_blocks().evict(data, size_of(header), owner, tag)) return false;
+    return header->is_protected = true;
+  }
+  /// What was evicted gets the bytes of another block, which is freed.
+  static void fill(void* data, c10::DataPtr&& from) {
+    BlockHeader* header = header_of(data);
+    protected_blocks().fill(data, size_of(header), from.get());
+    from.clear();
+    cpu_memory().restore(header->bytes);
+    note_moved(header, data);
+  }
   /// False where it was not spilled, or somebody has touched it since.
   static bool restore(void* data) {
     const BlockHeader* header = header_of(data);
     page_blocks().make_room({header->bytes});
     const bool restored = protected_blocks().restore(data, size_of(header));
-    if (restored && header->mapped > 0) {
-      const ProtectedBlocks::Pages pages = ProtectedBlocks::pages_in(data, size_of(header));
-      page_blocks().note_moved(pages.begin, pages.bytes);
-    }
+    if (restored) note_moved(header, data);
     return restored;
   }
   [[nodiscard]] static bool is_spilled(void* data) { return protected_blocks().is_spilled(data, size_of(header_of(data))); }
@@ -213,6 +223,11 @@ class CountingAllocator final : public c10::Allocator {
     return all;
   }
 
+  static void note_moved(const BlockHeader* header, void* data) {
+    if (header->mapped == 0) return;
+    const ProtectedBlocks::Pages pages = ProtectedBlocks::pages_in(data, size_of(header));
+    page_blocks().note_moved(pages.begin, pages.bytes);
+  }
   static std::size_t size_of(const BlockHeader* header) { return static_cast<std::size_t>(header->bytes); }
   static BlockHeader* header_of(void* data) { return reinterpret_cast<BlockHeader*>(static_cast<std::byte*>(data) - header_bytes); }
 

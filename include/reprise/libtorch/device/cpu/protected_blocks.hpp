@@ -84,7 +84,7 @@ class ProtectedBlocks {
     const bool watched = known != blocks_.end() && known->second.watched;
     const int open = watched ? readable : writable;
     if (!watched && !protect(pages, readable)) return false;  // nobody writes to it while it is read
-    Block block{pages.bytes, bytes, &owner, tag, watched, &file, {}};
+    Block block{pages.bytes, bytes, &owner, tag, watched, false, &file, {}};
     try {
       block.place = file.write(pages.begin, pages.bytes);
     } catch (...) {
@@ -100,6 +100,34 @@ class ProtectedBlocks {
     cpu_memory().remove(static_cast<std::int64_t>(bytes));
     cpu_memory().move_out(static_cast<std::int64_t>(bytes));
     return true;
+  }
+
+  /// Gives the memory of the whole pages back, with no copy of what they held: the owner fills them again. Accounting as in spill().
+  [[nodiscard]] bool evict(void* data, std::size_t bytes, BlockOwner& owner, std::uint32_t tag) {
+    const Pages pages = pages_in(data, bytes);
+    if (pages.bytes == 0) return false;
+    install_handler();
+    const std::lock_guard lock(guard_);
+    if (blocks_.contains(pages.begin)) return false;
+    if (!protect(pages, nothing) || !give_memory_back(pages)) {
+      protect(pages, writable);
+      return false;
+    }
+    blocks_.insert_or_assign(pages.begin, Block{pages.bytes, bytes, &owner, tag, false, true, nullptr, {}});
+    cpu_memory().remove(static_cast<std::int64_t>(bytes));
+    cpu_memory().move_out(static_cast<std::int64_t>(bytes));
+    return true;
+  }
+  /// Puts the bytes of another block of this size in the place of what was evicted. That they are live again is the caller's to count, who
+  /// frees the other block first.
+  void fill(void* data, std::size_t bytes, const void* from) {
+    const std::lock_guard lock(guard_);
+    const auto it = blocks_.find(pages_in(data, bytes).begin);
+    if (it == blocks_.end() || !it->second.evicted) return;
+    const auto* source = static_cast<const std::byte*>(from) + (it->first - static_cast<std::byte*>(data));
+    put_back(it, [&](std::byte* to) { std::memcpy(to, source, it->second.bytes); });
+    ++opened_;
+    blocks_.erase(it);
   }
 
   /// Reads a spilled block back: its bytes are live again. False where it was not spilled, or is back already.
@@ -131,7 +159,7 @@ class ProtectedBlocks {
       protect(pages, writable);
       return false;
     }
-    blocks_.insert_or_assign(pages.begin, Block{pages.bytes, bytes, &owner, tag, true, nullptr, {}});
+    blocks_.insert_or_assign(pages.begin, Block{pages.bytes, bytes, &owner, tag, true, false, nullptr, {}});
     return true;
   }
   void unwatch_writes(void* data, std::size_t bytes) {
@@ -142,18 +170,16 @@ class ProtectedBlocks {
     if (it->second.file == nullptr) open(it);
   }
 
-  /// The block is about to be freed. True where it was spilled: its bytes were not live.
+  /// The block is about to be freed. True where it was spilled or evicted: its bytes were not live.
   bool forget(void* data, std::size_t bytes) {
     const std::lock_guard lock(guard_);
     const auto it = blocks_.find(pages_in(data, bytes).begin);
     if (it == blocks_.end()) return false;
-    const bool spilled = it->second.file != nullptr;
-    if (spilled) {
-      it->second.file->release(it->second.place);
-      cpu_memory().move_out(-static_cast<std::int64_t>(bytes));
-    }
+    const bool spilled = it->second.file != nullptr, away = spilled || it->second.evicted;
+    if (spilled) it->second.file->release(it->second.place);
+    if (away) cpu_memory().move_out(-static_cast<std::int64_t>(bytes));
     open(it);
-    return spilled;
+    return away;
   }
 
   /// What is protected just now.
@@ -169,6 +195,7 @@ class ProtectedBlocks {
     BlockOwner* owner = nullptr;
     std::uint32_t tag = 0;
     bool watched = false;
+    bool evicted = false;       ///< and nobody but the owner knows what it held
     SpillFile* file = nullptr;  ///< where the pages are, if they are not in memory
     SpillFile::Place place{};
   };
@@ -204,15 +231,17 @@ class ProtectedBlocks {
     if (access != writable) protect(pages, access);
   }
 
-  void read_back(Blocks::iterator it) {
-    Block& block = it->second;
+  // Filled elsewhere, then at once.
+  template <class Fill>
+  static void put_back(Blocks::iterator it, const Fill& fill) {
+    const Block& block = it->second;
     const Pages pages{it->first, block.bytes};
     const int access = block.watched ? readable : writable;
     std::byte* const from = elsewhere(pages);
     if (from == nullptr) {  // no address space for a second one: in its place
       protect(pages, writable);
       try {
-        block.file->read(block.place, pages.begin);
+        fill(pages.begin);
       } catch (...) {
         protect(pages, nothing);
         throw;
@@ -220,13 +249,18 @@ class ProtectedBlocks {
       protect(pages, access);
     } else {
       try {
-        block.file->read(block.place, from);
+        fill(from);
       } catch (...) {
         ::munmap(from, pages.bytes);
         throw;
       }
       put_in_place(from, pages, access);
     }
+  }
+
+  void read_back(Blocks::iterator it) {
+    Block& block = it->second;
+    put_back(it, [&](std::byte* to) { block.file->read(block.place, to); });
     block.file->release(block.place);
     block.file = nullptr;
     ++opened_;
@@ -250,7 +284,7 @@ class ProtectedBlocks {
     --it;
     return address < it->first + it->second.bytes ? it : blocks_.end();
   }
-  [[nodiscard]] static bool is_open(const Block& block, bool writes) { return block.file == nullptr && !(writes && block.watched); }
+  [[nodiscard]] static bool is_open(const Block& block, bool writes) { return block.file == nullptr && !block.evicted && !(writes && block.watched); }
 
   // Whether the access is to be tried again.
   Outcome handle(std::byte* address, bool writes) {
@@ -265,7 +299,8 @@ class ProtectedBlocks {
         tag = it->second.tag;
         const BlockOwner::Entry entry = owner->try_enter();  // with the lock held, under which an owner goes
         if (entry != BlockOwner::Entry::entered) {
-          const bool go_on = entry == BlockOwner::Entry::never || waits > most_waits;
+          const int patience = it->second.evicted ? 20 * most_waits : most_waits;
+          const bool go_on = entry == BlockOwner::Entry::never || waits > patience;
           if (go_on && !open_without_owner(it, writes)) return Outcome::not_ours;
           if (go_on) return Outcome::again;
           owner = nullptr;
@@ -280,7 +315,7 @@ class ProtectedBlocks {
       const std::lock_guard lock(guard_);
       const auto it = find(address);
       if (it == blocks_.end() || is_open(it->second, writes)) return Outcome::again;
-      std::fputs("Reprise: a spilled tensor cannot be read back for the pointer that is used here\n", stderr);
+      std::fputs("Reprise: a tensor cannot be brought back for the pointer that is used here\n", stderr);
       return Outcome::not_ours;
     }
   }
@@ -288,6 +323,10 @@ class ProtectedBlocks {
   bool open_without_owner(Blocks::iterator it, bool writes) {
     BlockOwner& owner = *it->second.owner;
     const std::uint32_t tag = it->second.tag;
+    if (it->second.evicted) {
+      std::fputs("Reprise: call step.pin(tensor) first: a thread uses a pointer to a tensor that is evicted, and the op that runs waits for it\n", stderr);
+      return false;
+    }
     if (writes) it->second.watched = false;
     try {
       if (it->second.file != nullptr) read_back(it);
@@ -355,6 +394,8 @@ class ProtectedBlocks {
   static bool protect(Pages, int) { return false; }
   static bool give_memory_back(Pages) { return false; }
   void read_back(Blocks::iterator) {}
+  template <class Fill>
+  static void put_back(Blocks::iterator, const Fill&) {}
   void open(Blocks::iterator it) { blocks_.erase(it); }
   void install_handler() {}
 #endif
