@@ -232,6 +232,7 @@ class BasicMemoryBudget {
         [this] { return advice_text(); });
     guide->ask_for_need([this](const Recording& so_far) { return streams_.needed_above(so_far); });
     if (options_.verify) guide->verify();
+    if (options_.raw_pointers) guide->keep_pointers();
     guide->recorder().reuse(std::exchange(followed_, {}));
     guide->expect(expected_.calls, expected_.values, expected_.storages);
     ++counters_.steps;

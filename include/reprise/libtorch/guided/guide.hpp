@@ -41,6 +41,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
         policy_(std::move(policy)),
         choose_(std::move(choose)),
         advice_(std::move(advice)) {
+    watches_sources_ = limit > Bytes{0};  // else nothing is ever dropped
     page_blocks().begin_step();
     recorder_.give_each_number_a_value();
     recorder_.heed_foreign_memory();
@@ -57,7 +58,10 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   [[nodiscard]] Bytes needed_above_base() const { return went_over_ ? raised_ - recorder_.base() : Bytes{0}; }
   /// Asked when memory runs out for the first time: what an earlier step that began like this one needed above its base; 0 for nothing known.
   void ask_for_need(std::function<Bytes(const Recording& so_far)> needed_before) { needed_before_ = std::move(needed_before); }
-  void set_limit(Bytes limit) { limit_ = PageBlocks::limit_here() = limit; }
+  void set_limit(Bytes limit) {
+    limit_ = PageBlocks::limit_here() = limit;
+    watches_sources_ = limit > Bytes{0};
+  }
 
   /// The host may read and write it as it likes: it is brought back and never touched again.
   void pin(const at::Tensor& tensor) {
@@ -110,17 +114,28 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     end_running();
     if (ask_) find_plan(call);
     for (const ArgumentSlot& read : call.reads)
-      if (const StorageIndex s = recorder_.storage_of(read.value); s != no_storage) begin_running(s);
+      if (const StorageIndex s = recorder_.storage_of(read.value); s != no_storage) {
+        begin_running(s);
+        for (const StorageIndex other : recorder_.sharing_memory_with(s)) begin_running(other);
+      }
     make_room_for_others();
+    if (!call.facts->views_only) static_cast<void>(settle_pointer_writes(call));
     if (call.facts->random) note_generator();
     if (stream_ != nullptr) follow_stream(call);
     for (const ArgumentSlot& read : call.reads) {
       const StorageIndex s = recorder_.storage_of(read.value);
       if (s == no_storage) continue;
-      if (!call.facts->views_only) bring_back(s);
-      if (may_linger(call)) marks_[s].pinned = true;
+      if (!call.facts->views_only) bring_back_with_neighbours(s);
+      if (may_linger(call)) linger(s);
     }
-    for (StorageIndex s : writes) end_version(s);
+    for (StorageIndex s : writes) {
+      end_version(s);
+      storages_.unwatch_writes(s);
+      for (const StorageIndex other : recorder_.sharing_memory_with(s)) {
+        end_version(other);
+        storages_.unwatch_writes(other);
+      }
+    }
     note_operands(call);
     begin_takeover(call);
   }
@@ -155,6 +170,11 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
       return true;
     }
     catch_up();
+    if (storages_.where(s) == Where::moved_out || storages_.where(s) == Where::dropped) bring_back(s);
+    if (storages_.edges_written(s)) {  // since before: what it was is wanted once more
+      host_has_written(s);
+      return true;
+    }
     const ValueId newest = recorder_.newest_in(s);
     const NodeId maker = newest.valid() ? recording().values[newest.index].producer : NodeId{};
     const bool expected = stream_ != nullptr && maker.valid() && !stream_->recording->calls[maker.index].repeatable;
@@ -168,6 +188,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     marks_[s].exposed = true;
     marks_[s].told = true;
     policy_.erase(s);
+    storages_.unwatch_writes(s);
     return true;
   }
 
@@ -193,6 +214,26 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     if (serial > recorder_.start_serial()) return;
     const std::lock_guard lock(recorder_.guard());  // a thread that has joined may be in an op
     if (!freeing_ && recorder_.is_on()) recorder_.note_release(bytes);
+  }
+
+  // ── pointers that are used ────────────────────────────────────────────────────────────────────────────────────────────
+
+  void make_room(Bytes bytes) override { before_allocation(bytes); }
+  void touched(StorageIndex s, bool writes) override {
+    catch_up();
+    remade_ = true;  // what comes back now, and stays, is in no plan
+    if (writes) return written_by_pointer(s);
+    marks_[s].pinned = true;
+    policy_.erase(s);
+    bring_back(s);
+    if (recorder_.is_persistent(s) && !marks_[s].exposed && !marks_[s].lingers) storages_.watch_writes(s);
+  }
+  void was_touched(StorageIndex s, bool writes) override {
+    const ValueId newest = recorder_.newest_in(s);
+    if (writes && newest.valid() && is_awaited(newest)) throw written_too_late(newest);
+    if (writes) static_cast<void>(host_access(s));
+    marks_[s].pinned = true;
+    policy_.erase(s);
   }
 
   bool died(StorageIndex s) override {
@@ -264,6 +305,23 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     return maker.valid() && maker.index + 1 < recording().calls.size();
   }
 
+  // And whatever lies in the same memory, which a kernel reads through the other's pointer.
+  void bring_back_with_neighbours(StorageIndex s) {
+    bring_back(s);
+    for (const StorageIndex other : recorder_.sharing_memory_with(s)) bring_back(other);
+  }
+
+  // What is dropped and was made from it comes back first, and nothing is made from it any more.
+  void written_by_pointer(StorageIndex s) override {
+    const bool again = std::exchange(running_again_, false);  // a pointer is used, whoever does it
+    const struct Restored {
+      bool& running_again;
+      bool before;
+      ~Restored() { running_again = before; }
+    } restored{running_again_, again};
+    static_cast<void>(host_access(s));
+  }
+
   void begin_running(StorageIndex s) {
     ++marks_[s].running;
     running_.push_back(s);
@@ -305,8 +363,10 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
 
   [[nodiscard]] bool may_go(StorageIndex s) const {
     if (marks_[s].running > 0 || marks_[s].pinned || (marks_[s].unread && marks_[s].factory)) return false;
-    if (storages_.where(s) == Where::held) return makeable(recorder_.newest_in(s)) && !counters_.only_spills;
-    return storages_.where(s) == Where::resident;
+    const bool can_be_made = makeable(recorder_.newest_in(s));
+    if (storages_.where(s) == Where::held) return can_be_made && !counters_.only_spills;
+    if (storages_.where(s) != Where::resident) return false;
+    return (can_be_made && !counters_.only_spills) || storages_.may_move_out(s);
   }
 
   void touch_all(const Call& call) {
@@ -342,16 +402,16 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   void evict(StorageIndex s, bool unasked = false) {
     policy_.erase(s);
     if (recorder_.find_host_writes(s)) return;  // it stays
-    ++counters_.evicted;
     const ValueId newest = recorder_.newest_in(s);
     freeing_ = true;
     const struct Freed {  // also where the file is full
       bool& freeing;
       ~Freed() { freeing = false; }
     } freed{freeing_};
-    const bool drops = makeable(newest) && (unasked || !counters_.only_spills);
+    const bool drops = makeable(newest) && (unasked || !counters_.only_spills || !storages_.may_move_out(s));
     if (drops) storages_.drop(s, detail::describe(recording(), newest));
-    else storages_.move_out(s, detail::describe(recording(), newest));
+    else if (!storages_.move_out(s, detail::describe(recording(), newest))) return;
+    ++counters_.evicted;
   }
 
   void begin_spilling() override {

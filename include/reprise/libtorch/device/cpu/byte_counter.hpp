@@ -57,6 +57,13 @@ class ByteCounter {
     raise(reserved_peak_, now + spare_.load(std::memory_order_relaxed));
     return serial_.fetch_add(1, std::memory_order_relaxed) + 1;
   }
+  /// So many bytes that had been removed are held again, in the blocks that they were in.
+  void restore(std::int64_t bytes) {
+    const std::int64_t now = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    raise(peak_, now);
+    raise(existing_peak_, now + out_.load(std::memory_order_relaxed));
+    raise(reserved_peak_, now + spare_.load(std::memory_order_relaxed));
+  }
   void remove(std::int64_t bytes) { live_.fetch_sub(bytes, std::memory_order_relaxed); }
 
   /// So many bytes are moved out (negative: are back, or have died out there).

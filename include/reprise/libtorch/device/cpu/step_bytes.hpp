@@ -119,6 +119,16 @@ class StepBytes {
     Slot* slot = slot_here();
     if (slot != nullptr && serial <= slot->start_serial.load(std::memory_order_relaxed)) slot->bytes.remove(bytes);
   }
+  /// The opposite: a block that lost its bytes has them again.
+  static void restored(Tag made_by, std::uint64_t serial, std::int64_t bytes) {
+    if (made_by.turn != 0) {
+      Slot& slot = slots()[made_by.slot];
+      if (slot.turn.load(std::memory_order_acquire) == made_by.turn) return slot.bytes.restore(bytes);
+    }
+    Slot* slot = slot_here();
+    if (slot == nullptr) slot = only();
+    if (slot != nullptr && serial <= slot->start_serial.load(std::memory_order_relaxed)) slot->bytes.restore(bytes);
+  }
 
  private:
   static constexpr std::size_t most_at_once = 64;
