@@ -77,7 +77,7 @@ function(reprise_add_libtorch_tests)
     # -# tags every test with its file's name.
     add_test(NAME "libtorch: ${stem}" COMMAND reprise_libtorch_tests "-#" "[#${stem}]~[full]" ${reprise_catch_args})
     set_tests_properties("libtorch: ${stem}" PROPERTIES LABELS libtorch TIMEOUT 1200 PROCESSORS 2)
-    if(stem MATCHES "^guided(|_care|_random)$")  # the longest: two at once, with one thread each
+    if(stem MATCHES "^guided(|_care|_random)$" OR source MATCHES "/wild/")  # the longest: two at once, with one thread each
       set_tests_properties("libtorch: ${stem}" PROPERTIES PROCESSORS 1 ENVIRONMENT OMP_NUM_THREADS=1)
     endif()
   endforeach()

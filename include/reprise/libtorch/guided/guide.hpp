@@ -202,7 +202,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
 
   void before_allocation(Bytes bytes) override {
     if (limit_ <= Bytes{0} || cpu_memory().live() + bytes <= limit_) return;
-    if (!make_room(bytes)) {
+    if (!evict_for(bytes)) {
       if (can_give_way()) throw GiveWay{};
       if (throws_) throw too_small(bytes);
       raise_limit(cpu_memory().live() + bytes);
@@ -248,7 +248,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
 
  private:
   // False where nothing more can go.
-  [[nodiscard]] bool make_room(Bytes bytes) {
+  [[nodiscard]] bool evict_for(Bytes bytes) {
     const std::lock_guard lock(recorder_.guard());
     leave_plan("memory ran out");
     ask_ = false;
@@ -267,7 +267,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
 
   // Threads that are not part of the step ask nobody: what they have taken since the last op is made up for at the next one.
   void make_room_for_others() {
-    if (limit_ > Bytes{0} && cpu_memory().live() > std::max(limit_, raised_)) static_cast<void>(make_room({}));
+    if (limit_ > Bytes{0} && cpu_memory().live() > std::max(limit_, raised_)) static_cast<void>(evict_for({}));
   }
 
   // ── planned or online ─────────────────────────────────────────────────────────────────────────────────────────────────
