@@ -220,6 +220,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
 
   void make_room(Bytes bytes) override { before_allocation(bytes); }
   void touched(StorageIndex s, bool writes) override {
+    const GoingOn here(*this);
     catch_up();
     remade_ = true;  // what comes back now, and stays, is in no plan
     if (writes) return written_by_pointer(s);
@@ -304,6 +305,30 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     const NodeId maker = v.valid() ? recording().values[v.index].producer : NodeId{};
     return maker.valid() && maker.index + 1 < recording().calls.size();
   }
+
+  // A pointer is used, perhaps on a thread that has not joined: what has to be made for it asks this gate, and nobody can be told that it
+  // does not fit.
+  class GoingOn {
+   public:
+    explicit GoingOn(Guide& guide)
+        : guide_(guide),
+          gate_(std::exchange(memory_gate(), &guide)),
+          limit_(std::exchange(PageBlocks::limit_here(), guide.limit_)),
+          throws_(std::exchange(guide.throws_, false)) {}
+    ~GoingOn() {
+      memory_gate() = gate_;
+      PageBlocks::limit_here() = limit_;
+      guide_.throws_ = throws_;
+    }
+    GoingOn(const GoingOn&) = delete;
+    GoingOn& operator=(const GoingOn&) = delete;
+
+   private:
+    Guide& guide_;
+    MemoryGate* gate_;
+    Bytes limit_;
+    bool throws_;
+  };
 
   // And whatever lies in the same memory, which a kernel reads through the other's pointer.
   void bring_back_with_neighbours(StorageIndex s) {
