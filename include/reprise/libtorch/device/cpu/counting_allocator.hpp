@@ -33,6 +33,7 @@
 #include <reprise/base/units.hpp>
 #include <reprise/libtorch/device/cpu/memory_counter.hpp>
 #include <reprise/libtorch/device/cpu/page_blocks.hpp>
+#include <reprise/libtorch/device/cpu/protected_blocks.hpp>
 
 namespace reprise {
 
@@ -124,6 +125,48 @@ class CountingAllocator final : public c10::Allocator {
   [[nodiscard]] static Bytes bytes_of(const c10::DataPtr& data) { return owns(data) ? Bytes{header_of(data.get())->bytes} : Bytes{0}; }
   [[nodiscard]] static std::uint64_t serial_of(const c10::DataPtr& data) { return owns(data) ? header_of(data.get())->serial : 0; }
 
+  // ── blocks that keep their address (protected_blocks.hpp); only of this allocator's ───────────────────────────────────
+
+  /// Whether the block can be spilled where it lies.
+  [[nodiscard]] static bool can_spill(void* data) {
+    const BlockHeader* header = header_of(data);
+    return header->source == nullptr && ProtectedBlocks::pages_in(data, size_of(header)).bytes > 0;
+  }
+  [[nodiscard]] static bool spill(void* data, BlockOwner& owner, std::uint32_t tag, SpillFile& file) {
+    BlockHeader* header = header_of(data);
+    if (!can_spill(data) || !protected_blocks().spill(data, size_of(header), owner, tag, file)) return false;
+    return header->is_protected = true;
+  }
+  [[nodiscard]] static bool evict(void* data, BlockOwner& owner, std::uint32_t tag) {
+    BlockHeader* header = header_of(data);
+    if (!can_spill(data) || !protected_blocks().evict(data, size_of(header), owner, tag)) return false;
+    return header->is_protected = true;
+  }
+  /// What was evicted gets the bytes of another block, which is freed.
+  static void fill(void* data, c10::DataPtr&& from) {
+    BlockHeader* header = header_of(data);
+    protected_blocks().fill(data, size_of(header), from.get());
+    from.clear();
+    cpu_memory().restore(header->bytes);
+    note_moved(header, data);
+  }
+  /// False where it was not spilled, or somebody has touched it since.
+  static bool restore(void* data) {
+    const BlockHeader* header = header_of(data);
+    page_blocks().make_room({header->bytes});
+    const bool restored = protected_blocks().restore(data, size_of(header));
+    if (restored) note_moved(header, data);
+    return restored;
+  }
+  [[nodiscard]] static bool is_spilled(void* data) { return protected_blocks().is_spilled(data, size_of(header_of(data))); }
+  /// Of its whole pages only.
+  static bool watch_writes(void* data, BlockOwner& owner, std::uint32_t tag) {
+    BlockHeader* header = header_of(data);
+    if (header->source != nullptr || !protected_blocks().watch_writes(data, size_of(header), owner, tag)) return false;
+    return header->is_protected = true;
+  }
+  static void unwatch_writes(void* data) { protected_blocks().unwatch_writes(data, size_of(header_of(data))); }
+
   /// From now on `keeper` is asked before this block is freed; nobody where it is null. Only for blocks that this allocator made.
   static void set_keeper(const c10::DataPtr& data, BlockKeeper* keeper, std::uint32_t tag = 0) { set_keeper(data.get(), {keeper, tag}); }
   /// Who is asked, and what it calls the block.
@@ -171,6 +214,7 @@ class CountingAllocator final : public c10::Allocator {
     std::uint32_t number = 0;       // of `source`
     BlockSource* source = nullptr;  // where it lies in an arena
     std::size_t mapped = 0;         // bytes of its own pages; 0 where it lies in the heap
+    bool is_protected = false;      // or was: protected_blocks.hpp knows
   };
   static_assert(sizeof(BlockHeader) <= header_bytes);
 
@@ -179,6 +223,12 @@ class CountingAllocator final : public c10::Allocator {
     return all;
   }
 
+  static void note_moved(const BlockHeader* header, void* data) {
+    if (header->mapped == 0) return;
+    const ProtectedBlocks::Pages pages = ProtectedBlocks::pages_in(data, size_of(header));
+    page_blocks().note_moved(pages.begin, pages.bytes);
+  }
+  static std::size_t size_of(const BlockHeader* header) { return static_cast<std::size_t>(header->bytes); }
   static BlockHeader* header_of(void* data) { return reinterpret_cast<BlockHeader*>(static_cast<std::byte*>(data) - header_bytes); }
 
   static std::byte* from_system(std::size_t bytes, std::size_t& mapped) {
@@ -186,8 +236,8 @@ class CountingAllocator final : public c10::Allocator {
     return static_cast<std::byte*>(c10::alloc_cpu(bytes));  // throws as LibTorch does where there is no memory
   }
 
-  static void to_system(BlockHeader* header) {
-    if (header->mapped > 0) page_blocks().give(reinterpret_cast<std::byte*>(header), header->mapped);
+  static void to_system(BlockHeader* header, bool has_pages) {
+    if (header->mapped > 0) page_blocks().give(reinterpret_cast<std::byte*>(header), header->mapped, has_pages);
     else c10::free_cpu(header);
   }
 
@@ -205,13 +255,14 @@ class CountingAllocator final : public c10::Allocator {
     if (kept(header, data)) return;
     const Bytes bytes{header->bytes};
     const std::uint64_t serial = header->serial;
-    cpu_memory().remove(bytes.count);
+    const bool spilled = header->is_protected && protected_blocks().forget(data, size_of(header));
+    if (!spilled) cpu_memory().remove(bytes.count);
     c10::profiledCPUMemoryReporter().Delete(data);
     if (BlockSource* source = header->source) {
       cpu_memory().add_spare(bytes.count);
       source->give_back(header->number);
     } else {
-      to_system(header);
+      to_system(header, !spilled);
       if (BlockSource* current = block_source()) current->freed(serial);
     }
     if (MemoryGate* gate = memory_gate(); gate != nullptr && !known) gate->after_release(bytes, serial);

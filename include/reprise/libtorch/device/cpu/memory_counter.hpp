@@ -58,6 +58,14 @@ class MemoryCounter {
   /// So many bytes are moved out (negative: are back, or have died out there).
   void move_out(std::int64_t bytes) { out_.fetch_add(bytes, std::memory_order_relaxed); }
 
+  /// So many bytes that were moved out are held again, in the blocks that they were in.
+  void restore(std::int64_t bytes) {
+    move_out(-bytes);
+    const std::int64_t now = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    raise(peak_, now);
+    raise(reserved_peak_, now + spare_.load(std::memory_order_relaxed));
+  }
+
   /// So many bytes would exist beside all others, were they not written over some of them (block_takeover.hpp).
   void note_beside(std::int64_t bytes) { raise(existing_peak_, existing().count + bytes); }
 

@@ -74,13 +74,13 @@ class PageBlocks {
     return pages;
   }
 
-  /// The block is dead. On any thread.
-  void give(std::byte* pages, std::size_t mapped) {
+  /// The block is dead. On any thread. `has_pages` false: all but its edges have gone back to the system before.
+  void give(std::byte* pages, std::size_t mapped, bool has_pages = true) {
     const std::lock_guard lock(guard_);
     addresses_.died(pages);
     const Bytes bytes{static_cast<std::int64_t>(mapped)};
     trim_to(most_held() - bytes);  // what died last is what comes next, more often than what has waited long
-    const bool waits = cpu_memory().reserved() + bytes <= most_held();
+    const bool waits = has_pages && cpu_memory().reserved() + bytes <= most_held();
     if (region_.contains(pages)) {
       region_.give(pages, mapped, waits);
       if (waits) waits_in_region(bytes.count);
@@ -89,6 +89,19 @@ class PageBlocks {
     if (!waits) return unmap(pages, mapped);
     add({pages, mapped, ++clock_});
     cpu_memory().add_spare(bytes.count);
+  }
+
+  /// What waits must not stand in the way of a small block either, nor of one whose memory comes back where it lies.
+  void make_room(Bytes bytes) {
+    if (limit_here() <= Bytes{0} || cpu_memory().reserved() + bytes <= limit_here()) return;
+    const std::lock_guard lock(guard_);
+    trim_to(limit_here() - bytes);
+  }
+  /// A part of a block has got other pages: the system may take it for an area of its own.
+  void note_moved(std::byte* pages, std::size_t bytes) {
+    const std::lock_guard lock(guard_);
+    seams_.insert(pages);
+    seams_.insert(pages + bytes);
   }
 
   /// A step begins on this thread: what it is going to ask for may be known. Between its beginning and its end blocks are taken note of.
@@ -141,13 +154,6 @@ class PageBlocks {
   [[nodiscard]] Bytes most_held() const {
     const Bytes rounding{most_live_.count / 64};  // headers, and what whole pages are more than was asked for
     return std::min(limit_, most_live_ + rounding);
-  }
-
-  // What waits must not stand in the way of a small block either.
-  void make_room(Bytes bytes) {
-    if (cpu_memory().reserved() + bytes <= limit_here()) return;
-    const std::lock_guard lock(guard_);
-    trim_to(limit_here() - bytes);
   }
 
   // Outside of a step what waits is used up before the heap grows, or a validation pass would need its memory beside that of the steps.

@@ -19,6 +19,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -46,7 +47,6 @@ class SpillFile {
 
   /// Throws Errc::io where the disk is full; nothing is then kept.
   [[nodiscard]] Place write(const void* data, std::size_t bytes) {
-    open();
     const Place place = take(static_cast<std::int64_t>(bytes));
     const auto* from = static_cast<const char*>(data);
     for (std::size_t done = 0; done < bytes;) {
@@ -59,6 +59,7 @@ class SpillFile {
       }
       done += static_cast<std::size_t>(n);
     }
+    const std::lock_guard lock(guard_);
     used_ += place.bytes;
     return place;
   }
@@ -75,7 +76,10 @@ class SpillFile {
   }
 
   /// Gives the place back. What was written there may be overwritten.
-  void release(const Place& place) { free_.emplace(place.room, place.offset); }
+  void release(const Place& place) {
+    const std::lock_guard lock(guard_);
+    free_.emplace(place.room, place.offset);
+  }
 
   /// How large the file has become.
   [[nodiscard]] Bytes size() const { return {end_}; }
@@ -91,6 +95,8 @@ class SpillFile {
 
   // The smallest free place that is large enough, else the end of the file.
   Place take(std::int64_t bytes) {
+    const std::lock_guard lock(guard_);
+    open();
     const auto it = free_.lower_bound(bytes);
     if (it != free_.end()) {
       const Place place{it->second, bytes, it->first};
@@ -108,6 +114,7 @@ class SpillFile {
   }
 
   std::filesystem::path folder_;
+  std::mutex guard_;  // a block may be read back on any thread (protected_blocks.hpp)
   int descriptor_ = -1;
   std::int64_t end_ = 0, used_ = 0;
   std::multimap<std::int64_t, std::int64_t> free_;  // room -> offset

@@ -1,0 +1,439 @@
+#pragma once
+// A block can lose its memory and keep its address: whoever touches it meanwhile, through whatever pointer, waits in a signal handler
+// until the bytes are there again.
+//
+//   spill(p, 64 KiB)       header│ edge │ whole pages: in the file, no memory, no access │ edge       p stays p
+//   p[20000]               faults; the owner restores the block (or it is read back here), and the read goes on: what eager would read
+//   watch_writes(p, …)     the pages can be read; the first write to them is told to the owner before it happens
+//
+// Only whole pages inside of the block are protected: its edges share their pages with the allocator's header and with neighbours. They
+// keep their memory. A block is filled elsewhere and put in its place by moving pages, so that no thread sees it half filled.
+//
+// The handler runs where the fault happened, synchronously, in the middle of the code that touched the block, and may run ops. A fault
+// at any other address goes to whoever handled the signal before. System calls do not fault: write(fd, p, n) fails with EFAULT.
+//
+// Linux only. Elsewhere nothing can be protected, and every call here says so.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#ifdef __linux__
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <csignal>
+#endif
+
+#include <reprise/libtorch/device/cpu/memory_counter.hpp>
+#include <reprise/libtorch/device/cpu/spill_file.hpp>
+
+namespace reprise {
+
+/// Whoever has protected a block, and is told when somebody touches it.
+struct BlockOwner {
+  enum class Entry : std::uint8_t {
+    entered,  ///< the owner waits for this thread until leave()
+    busy,     ///< another thread works with it, and is done some time
+    never,    ///< another thread works with it, and waits for this one
+  };
+  virtual ~BlockOwner() = default;
+  /// Must not wait.
+  virtual Entry try_enter() = 0;
+  virtual void leave() = 0;
+  /// Somebody is about to read the block, or to write it, which is possible once this returns. Must not throw.
+  virtual void touched(std::uint32_t tag, bool writes) = 0;
+  /// The same, where the owner could not be entered: the block is open already. May only take note.
+  virtual void was_opened(std::uint32_t tag, bool writes) = 0;
+};
+
+class ProtectedBlocks {
+ public:
+  /// Fewer whole pages are not worth two calls to the system.
+  static constexpr std::size_t least_pages = 2;
+
+  struct Pages {
+    std::byte* begin = nullptr;
+    std::size_t bytes = 0;  ///< 0: none
+  };
+  /// Whether anything can be protected here.
+  [[nodiscard]] static bool available() { return page_bytes() > 0; }
+  /// The whole pages inside of a block; none where they are too few.
+  [[nodiscard]] static Pages pages_in(void* data, std::size_t bytes) {
+    const std::size_t page = page_bytes();
+    if (page == 0) return {};
+    const auto begin = reinterpret_cast<std::uintptr_t>(data), first = (begin + page - 1) / page * page, end = (begin + bytes) / page * page;
+    if (end < first + least_pages * page) return {};
+    return {static_cast<std::byte*>(data) + (first - begin), end - first};
+  }
+
+  /// Writes the whole pages to the file and gives their memory back; `bytes`, those of the block, are no longer live. False where the
+  /// system does not let it: the block is as it was. Throws where the file is full.
+  [[nodiscard]] bool spill(void* data, std::size_t bytes, BlockOwner& owner, std::uint32_t tag, SpillFile& file) {
+    const Pages pages = pages_in(data, bytes);
+    if (pages.bytes == 0) return false;
+    install_handler();
+    const std::lock_guard lock(guard_);
+    const auto known = blocks_.find(pages.begin);
+    const bool watched = known != blocks_.end() && known->second.watched;
+    const int open = watched ? readable : writable;
+    if (!watched && !protect(pages, readable)) return false;  // nobody writes to it while it is read
+    Block block{pages.bytes, bytes, &owner, tag, watched, false, &file, {}};
+    try {
+      block.place = file.write(pages.begin, pages.bytes);
+    } catch (...) {
+      protect(pages, open);
+      throw;
+    }
+    if (!protect(pages, nothing) || !give_memory_back(pages)) {  // too many areas; or somebody has locked it into memory
+      protect(pages, open);
+      file.release(block.place);
+      return false;
+    }
+    blocks_.insert_or_assign(pages.begin, block);
+    cpu_memory().remove(static_cast<std::int64_t>(bytes));
+    cpu_memory().move_out(static_cast<std::int64_t>(bytes));
+    return true;
+  }
+
+  /// Gives the memory of the whole pages back, with no copy of what they held: the owner fills them again. Accounting as in spill().
+  [[nodiscard]] bool evict(void* data, std::size_t bytes, BlockOwner& owner, std::uint32_t tag) {
+    const Pages pages = pages_in(data, bytes);
+    if (pages.bytes == 0) return false;
+    install_handler();
+    const std::lock_guard lock(guard_);
+    if (blocks_.contains(pages.begin)) return false;
+    if (!protect(pages, nothing) || !give_memory_back(pages)) {
+      protect(pages, writable);
+      return false;
+    }
+    blocks_.insert_or_assign(pages.begin, Block{pages.bytes, bytes, &owner, tag, false, true, nullptr, {}});
+    cpu_memory().remove(static_cast<std::int64_t>(bytes));
+    cpu_memory().move_out(static_cast<std::int64_t>(bytes));
+    return true;
+  }
+  /// Puts the bytes of another block of this size in the place of what was evicted. That they are live again is the caller's to count, who
+  /// frees the other block first.
+  void fill(void* data, std::size_t bytes, const void* from) {
+    const std::lock_guard lock(guard_);
+    const auto it = blocks_.find(pages_in(data, bytes).begin);
+    if (it == blocks_.end() || !it->second.evicted) return;
+    const auto* source = static_cast<const std::byte*>(from) + (it->first - static_cast<std::byte*>(data));
+    put_back(it, [&](std::byte* to) { std::memcpy(to, source, it->second.bytes); });
+    ++opened_;
+    blocks_.erase(it);
+  }
+
+  /// Reads a spilled block back: its bytes are live again. False where it was not spilled, or is back already.
+  bool restore(void* data, std::size_t bytes) {
+    const std::lock_guard lock(guard_);
+    const auto it = blocks_.find(pages_in(data, bytes).begin);
+    if (it == blocks_.end() || it->second.file == nullptr) return false;
+    read_back(it);
+    return true;
+  }
+  [[nodiscard]] bool is_spilled(void* data, std::size_t bytes) {
+    const std::lock_guard lock(guard_);
+    const auto it = blocks_.find(pages_in(data, bytes).begin);
+    return it != blocks_.end() && it->second.file != nullptr;
+  }
+
+  /// The owner is told before somebody writes to the whole pages of the block. False where the system does not let it.
+  [[nodiscard]] bool watch_writes(void* data, std::size_t bytes, BlockOwner& owner, std::uint32_t tag) {
+    const Pages pages = pages_in(data, bytes);
+    if (pages.bytes == 0) return false;
+    install_handler();
+    const std::lock_guard lock(guard_);
+    const auto known = blocks_.find(pages.begin);
+    if (known != blocks_.end()) {
+      known->second.watched = true;
+      return true;
+    }
+    if (!protect(pages, readable)) {
+      protect(pages, writable);
+      return false;
+    }
+    blocks_.insert_or_assign(pages.begin, Block{pages.bytes, bytes, &owner, tag, true, false, nullptr, {}});
+    return true;
+  }
+  void unwatch_writes(void* data, std::size_t bytes) {
+    const std::lock_guard lock(guard_);
+    const auto it = blocks_.find(pages_in(data, bytes).begin);
+    if (it == blocks_.end()) return;
+    it->second.watched = false;
+    if (it->second.file == nullptr) open(it);
+  }
+
+  /// The block is about to be freed. True where it was spilled or evicted: its bytes were not live.
+  bool forget(void* data, std::size_t bytes) {
+    const std::lock_guard lock(guard_);
+    const auto it = blocks_.find(pages_in(data, bytes).begin);
+    if (it == blocks_.end()) return false;
+    const bool spilled = it->second.file != nullptr, away = spilled || it->second.evicted;
+    if (spilled) it->second.file->release(it->second.place);
+    if (away) cpu_memory().move_out(-static_cast<std::int64_t>(bytes));
+    open(it);
+    return away;
+  }
+
+  /// What is protected just now.
+  [[nodiscard]] std::size_t size() {
+    const std::lock_guard lock(guard_);
+    return blocks_.size();
+  }
+
+ private:
+  struct Block {
+    std::size_t bytes = 0;  ///< of the whole pages
+    std::size_t all = 0;    ///< of the block
+    BlockOwner* owner = nullptr;
+    std::uint32_t tag = 0;
+    bool watched = false;
+    bool evicted = false;       ///< and nobody but the owner knows what it held
+    SpillFile* file = nullptr;  ///< where the pages are, if they are not in memory
+    SpillFile::Place place{};
+  };
+  using Blocks = std::map<std::byte*, Block>;  // by the first whole page
+
+#ifdef __linux__
+  static constexpr int nothing = PROT_NONE, readable = PROT_READ, writable = PROT_READ | PROT_WRITE;
+
+  static std::size_t page_bytes() {
+    static const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    return page;
+  }
+  static bool protect(Pages pages, int access) { return ::mprotect(pages.begin, pages.bytes, access) == 0; }
+  static bool give_memory_back(Pages pages) { return ::madvise(pages.begin, pages.bytes, MADV_DONTNEED) == 0; }
+
+  // Pages to fill. Where the system can (Linux 5.7), they are the block's own, moved away, so that they become one area with their
+  // neighbours again when they come back: a process has only so many areas.
+  static std::byte* elsewhere(Pages pages) {
+    constexpr int keep_the_old = 4;  // MREMAP_DONTUNMAP, which older headers lack
+    void* found = ::mremap(pages.begin, pages.bytes, pages.bytes, MREMAP_MAYMOVE | keep_the_old);
+    if (found != MAP_FAILED && ::mprotect(found, pages.bytes, writable) == 0) return static_cast<std::byte*>(found);
+    if (found != MAP_FAILED) ::munmap(found, pages.bytes);
+    found = ::mmap(nullptr, pages.bytes, writable, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return found == MAP_FAILED ? nullptr : static_cast<std::byte*>(found);
+  }
+  static void put_in_place(std::byte* from, Pages pages, int access) {
+    if (access != writable) ::mprotect(from, pages.bytes, access);
+    if (::mremap(from, pages.bytes, pages.bytes, MREMAP_MAYMOVE | MREMAP_FIXED, pages.begin) != MAP_FAILED) return;
+    // No memory for the system's tables: the target may be unmapped by now.
+    static_cast<void>(::mmap(pages.begin, pages.bytes, writable, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+    std::memcpy(pages.begin, from, pages.bytes);
+    ::munmap(from, pages.bytes);
+    if (access != writable) protect(pages, access);
+  }
+
+  // Filled elsewhere, then at once.
+  template <class Fill>
+  static void put_back(Blocks::iterator it, const Fill& fill) {
+    const Block& block = it->second;
+    const Pages pages{it->first, block.bytes};
+    const int access = block.watched ? readable : writable;
+    std::byte* const from = elsewhere(pages);
+    if (from == nullptr) {  // no address space for a second one: in its place
+      protect(pages, writable);
+      try {
+        fill(pages.begin);
+      } catch (...) {
+        protect(pages, nothing);
+        throw;
+      }
+      protect(pages, access);
+    } else {
+      try {
+        fill(from);
+      } catch (...) {
+        ::munmap(from, pages.bytes);
+        throw;
+      }
+      put_in_place(from, pages, access);
+    }
+  }
+
+  void read_back(Blocks::iterator it) {
+    Block& block = it->second;
+    put_back(it, [&](std::byte* to) { block.file->read(block.place, to); });
+    block.file->release(block.place);
+    block.file = nullptr;
+    ++opened_;
+    cpu_memory().restore(static_cast<std::int64_t>(block.all));
+    if (!block.watched) blocks_.erase(it);
+  }
+
+  void open(Blocks::iterator it) {
+    protect({it->first, it->second.bytes}, writable);
+    ++opened_;
+    blocks_.erase(it);
+  }
+
+  // ── faults ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  enum class Outcome : std::uint8_t { again, not_ours };
+
+  Blocks::iterator find(const std::byte* address) {
+    auto it = blocks_.upper_bound(const_cast<std::byte*>(address));
+    if (it == blocks_.begin()) return blocks_.end();
+    --it;
+    return address < it->first + it->second.bytes ? it : blocks_.end();
+  }
+  [[nodiscard]] static bool is_open(const Block& block, bool writes) { return block.file == nullptr && !block.evicted && !(writes && block.watched); }
+
+  // Whether the access is to be tried again.
+  Outcome handle(std::byte* address, bool writes) {
+    for (int waits = 0;; ++waits) {
+      BlockOwner* owner = nullptr;
+      std::uint32_t tag = 0;
+      {
+        const std::lock_guard lock(guard_);
+        const auto it = find(address);
+        if (it == blocks_.end() || is_open(it->second, writes)) return opened_meanwhile(address);
+        owner = it->second.owner;
+        tag = it->second.tag;
+        const BlockOwner::Entry entry = owner->try_enter();  // with the lock held, under which an owner goes
+        if (entry != BlockOwner::Entry::entered) {
+          const int patience = it->second.evicted ? 20 * most_waits : most_waits;
+          const bool go_on = entry == BlockOwner::Entry::never || waits > patience;
+          if (go_on && !open_without_owner(it, writes)) return Outcome::not_ours;
+          if (go_on) return Outcome::again;
+          owner = nullptr;
+        }
+      }
+      if (owner == nullptr) {
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+        continue;
+      }
+      owner->touched(tag, writes);
+      owner->leave();
+      const std::lock_guard lock(guard_);
+      const auto it = find(address);
+      if (it == blocks_.end() || is_open(it->second, writes)) return Outcome::again;
+      std::fputs("Reprise: a tensor cannot be brought back for the pointer that is used here\n", stderr);
+      return Outcome::not_ours;
+    }
+  }
+
+  bool open_without_owner(Blocks::iterator it, bool writes) {
+    BlockOwner& owner = *it->second.owner;
+    const std::uint32_t tag = it->second.tag;
+    if (it->second.evicted) {
+      std::fputs("Reprise: call step.pin(tensor) first: a thread uses a pointer to a tensor that is evicted, and the op that runs waits for it\n", stderr);
+      return false;
+    }
+    if (writes) it->second.watched = false;
+    try {
+      if (it->second.file != nullptr) read_back(it);
+      else open(it);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "Reprise: %s\n", error.what());
+      return false;
+    }
+    owner.was_opened(tag, writes);
+    return true;
+  }
+
+  // Another thread may have opened the block between the fault and now: then the access is tried once more.
+  Outcome opened_meanwhile(const std::byte* address) {
+    thread_local const std::byte* last = nullptr;
+    thread_local std::uint64_t opened = 0;
+    if (last == address && opened == opened_) return Outcome::not_ours;
+    last = address;
+    opened = opened_;
+    return Outcome::again;
+  }
+
+  static bool is_write([[maybe_unused]] void* context) {
+#if defined(__x86_64__) && defined(__GLIBC__)
+    constexpr std::size_t error_code = 19;  // REG_ERR, a name that only _GNU_SOURCE brings
+    return (static_cast<ucontext_t*>(context)->uc_mcontext.gregs[error_code] & 2) != 0;
+#else
+    return true;  // the more careful of the two
+#endif
+  }
+
+  REPRISE_ONE_PER_PROCESS static struct sigaction& before() {
+    static struct sigaction action {};
+    return action;
+  }
+  REPRISE_ONE_PER_PROCESS static void on_signal(int number, siginfo_t* info, void* context);
+
+  static void hand_on(int number, siginfo_t* info, void* context) {
+    thread_local bool handing_on = false;  // whoever came before us may hand it on to us
+    const struct sigaction& action = before();
+    if (!handing_on && (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction != nullptr) {
+      handing_on = true;
+      action.sa_sigaction(number, info, context);
+      handing_on = false;
+      return;
+    }
+    if (!handing_on && (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN) {
+      handing_on = true;
+      action.sa_handler(number);
+      handing_on = false;
+      return;
+    }
+    const bool was_sent = info->si_code <= 0;  // by kill(): nothing faults again
+    if (was_sent && action.sa_handler == SIG_IGN) return;
+    struct sigaction plain {};
+    plain.sa_handler = SIG_DFL;
+    ::sigaction(number, &plain, nullptr);
+    if (was_sent) ::raise(number);
+  }
+
+  void install_handler();
+#else
+  static constexpr int nothing = 0, readable = 1, writable = 2;
+  static std::size_t page_bytes() { return 0; }
+  static bool protect(Pages, int) { return false; }
+  static bool give_memory_back(Pages) { return false; }
+  void read_back(Blocks::iterator) {}
+  template <class Fill>
+  static void put_back(Blocks::iterator, const Fill&) {}
+  void open(Blocks::iterator it) { blocks_.erase(it); }
+  void install_handler() {}
+#endif
+
+  static constexpr int most_waits = 40000;  // of 50 us and more: whoever holds the owner longer waits for this thread
+
+  std::mutex guard_;  // held for a moment, or while a block is written or read; nobody waits for an owner with it in hand
+  Blocks blocks_;
+  std::uint64_t opened_ = 0;  // how often a block was opened
+};
+
+/// Never destroyed: tensors may outlive every static object.
+REPRISE_ONE_PER_PROCESS inline ProtectedBlocks& protected_blocks() {
+  static auto& blocks = *new ProtectedBlocks;
+  return blocks;
+}
+
+#ifdef __linux__
+inline void ProtectedBlocks::on_signal(int number, siginfo_t* info, void* context) {
+  const int error = errno;
+  const bool sent = info->si_code <= 0;
+  if (sent || protected_blocks().handle(static_cast<std::byte*>(info->si_addr), is_write(context)) == Outcome::not_ours)
+    hand_on(number, info, context);
+  errno = error;
+}
+
+// Again where somebody has put another handler in our place, which is then the one before.
+inline void ProtectedBlocks::install_handler() {
+  struct sigaction now {};
+  ::sigaction(SIGSEGV, nullptr, &now);
+  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == &on_signal) return;
+  before() = now;
+  struct sigaction ours {};
+  ours.sa_sigaction = &on_signal;
+  ours.sa_flags = SA_SIGINFO | SA_NODEFER;
+  ::sigemptyset(&ours.sa_mask);
+  ::sigaction(SIGSEGV, &ours, nullptr);
+}
+#endif
+
+}  // namespace reprise
