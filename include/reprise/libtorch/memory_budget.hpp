@@ -215,6 +215,7 @@ class BasicMemoryBudget {
         },
         [this] { return advice_text(); });
     if (options_.verify) guide->verify();
+    if (options_.raw_pointers) guide->keep_pointers();
     guide->recorder().reuse(std::exchange(followed_, {}));
     guide->expect(expected_.calls, expected_.values, expected_.storages);
     ++counters_.steps;

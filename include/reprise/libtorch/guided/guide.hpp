@@ -41,6 +41,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
         policy_(std::move(policy)),
         choose_(std::move(choose)),
         advice_(std::move(advice)) {
+    watches_sources_ = limit > Bytes{0};  // else nothing is ever dropped
     page_blocks().begin_step();
     recorder_.give_each_number_a_value();
     recorder_.heed_foreign_memory();
@@ -53,7 +54,10 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   Guide& operator=(const Guide&) = delete;
 
   [[nodiscard]] bool went_over() const { return went_over_; }
-  void set_limit(Bytes limit) { limit_ = PageBlocks::limit_here() = limit; }
+  void set_limit(Bytes limit) {
+    limit_ = PageBlocks::limit_here() = limit;
+    watches_sources_ = limit > Bytes{0};
+  }
 
   /// The host may read and write it as it likes: it is brought back and never touched again.
   void pin(const at::Tensor& tensor) {
@@ -106,16 +110,27 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     end_running();
     if (ask_) find_plan(call);
     for (const ArgumentSlot& read : call.reads)
-      if (const StorageIndex s = recorder_.storage_of(read.value); s != no_storage) begin_running(s);
+      if (const StorageIndex s = recorder_.storage_of(read.value); s != no_storage) {
+        begin_running(s);
+        for (const StorageIndex other : recorder_.sharing_memory_with(s)) begin_running(other);
+      }
+    if (!call.facts->views_only) static_cast<void>(settle_pointer_writes(call));
     if (call.facts->random) note_generator();
     if (stream_ != nullptr) follow_stream(call);
     for (const ArgumentSlot& read : call.reads) {
       const StorageIndex s = recorder_.storage_of(read.value);
       if (s == no_storage) continue;
-      if (!call.facts->views_only) bring_back(s);
-      if (may_linger(call)) marks_[s].pinned = true;
+      if (!call.facts->views_only) bring_back_with_neighbours(s);
+      if (may_linger(call)) linger(s);
     }
-    for (StorageIndex s : writes) end_version(s);
+    for (StorageIndex s : writes) {
+      end_version(s);
+      storages_.unwatch_writes(s);
+      for (const StorageIndex other : recorder_.sharing_memory_with(s)) {
+        end_version(other);
+        storages_.unwatch_writes(other);
+      }
+    }
     note_operands(call);
     begin_takeover(call);
   }
@@ -150,6 +165,11 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
       return true;
     }
     catch_up();
+    if (storages_.where(s) == Where::moved_out || storages_.where(s) == Where::dropped) bring_back(s);
+    if (storages_.edges_written(s)) {  // since before: what it was is wanted once more
+      host_has_written(s);
+      return true;
+    }
     const ValueId newest = recorder_.newest_in(s);
     const NodeId maker = newest.valid() ? recording().values[newest.index].producer : NodeId{};
     const bool expected = stream_ != nullptr && maker.valid() && !stream_->recording->calls[maker.index].repeatable;
@@ -163,6 +183,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     marks_[s].exposed = true;
     marks_[s].told = true;
     policy_.erase(s);
+    storages_.unwatch_writes(s);
     return true;
   }
 
@@ -199,6 +220,27 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     if (serial > recorder_.start_serial()) return;
     const std::lock_guard lock(recorder_.guard());  // a thread that has joined may be in an op
     if (!freeing_ && recorder_.is_on()) recorder_.note_release(bytes);
+  }
+
+  // ── pointers that are used ────────────────────────────────────────────────────────────────────────────────────────────
+
+  void make_room(Bytes bytes) override { before_allocation(bytes); }
+  void touched(StorageIndex s, bool writes) override {
+    const GoingOn here(*this);
+    catch_up();
+    remade_ = true;  // what comes back now, and stays, is in no plan
+    if (writes) return written_by_pointer(s);
+    marks_[s].pinned = true;
+    policy_.erase(s);
+    bring_back(s);
+    if (recorder_.is_persistent(s) && !marks_[s].exposed && !marks_[s].lingers) storages_.watch_writes(s);
+  }
+  void was_touched(StorageIndex s, bool writes) override {
+    const ValueId newest = recorder_.newest_in(s);
+    if (writes && newest.valid() && is_awaited(newest)) throw written_too_late(newest);
+    if (writes) static_cast<void>(host_access(s));
+    marks_[s].pinned = true;
+    policy_.erase(s);
   }
 
   bool died(StorageIndex s) override {
@@ -247,6 +289,47 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     return maker.valid() && maker.index + 1 < recording().calls.size();
   }
 
+  // A pointer is used, perhaps on a thread that has not joined: what has to be made for it asks this gate, and nobody can be told that it
+  // does not fit.
+  class GoingOn {
+   public:
+    explicit GoingOn(Guide& guide)
+        : guide_(guide),
+          gate_(std::exchange(memory_gate(), &guide)),
+          limit_(std::exchange(PageBlocks::limit_here(), guide.limit_)),
+          throws_(std::exchange(guide.throws_, false)) {}
+    ~GoingOn() {
+      memory_gate() = gate_;
+      PageBlocks::limit_here() = limit_;
+      guide_.throws_ = throws_;
+    }
+    GoingOn(const GoingOn&) = delete;
+    GoingOn& operator=(const GoingOn&) = delete;
+
+   private:
+    Guide& guide_;
+    MemoryGate* gate_;
+    Bytes limit_;
+    bool throws_;
+  };
+
+  // And whatever lies in the same memory, which a kernel reads through the other's pointer.
+  void bring_back_with_neighbours(StorageIndex s) {
+    bring_back(s);
+    for (const StorageIndex other : recorder_.sharing_memory_with(s)) bring_back(other);
+  }
+
+  // What is dropped and was made from it comes back first, and nothing is made from it any more.
+  void written_by_pointer(StorageIndex s) override {
+    const bool again = std::exchange(running_again_, false);  // a pointer is used, whoever does it
+    const struct Restored {
+      bool& running_again;
+      bool before;
+      ~Restored() { running_again = before; }
+    } restored{running_again_, again};
+    static_cast<void>(host_access(s));
+  }
+
   void begin_running(StorageIndex s) {
     ++marks_[s].running;
     running_.push_back(s);
@@ -288,7 +371,9 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
 
   [[nodiscard]] bool may_go(StorageIndex s) const {
     if (marks_[s].running > 0 || marks_[s].pinned || (marks_[s].unread && marks_[s].factory)) return false;
-    return storages_.where(s) == Where::resident || (storages_.where(s) == Where::held && makeable(recorder_.newest_in(s)));
+    const bool can_be_made = makeable(recorder_.newest_in(s));
+    if (storages_.where(s) == Where::resident) return can_be_made || storages_.may_move_out(s);
+    return storages_.where(s) == Where::held && can_be_made;
   }
 
   void touch_all(const Call& call) {
@@ -324,7 +409,6 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   void evict(StorageIndex s) {
     policy_.erase(s);
     if (recorder_.find_host_writes(s)) return;  // it stays
-    ++counters_.evicted;
     const ValueId newest = recorder_.newest_in(s);
     freeing_ = true;
     const struct Freed {  // also where the file is full
@@ -332,7 +416,8 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
       ~Freed() { freeing = false; }
     } freed{freeing_};
     if (makeable(newest)) storages_.drop(s, detail::describe(recording(), newest));
-    else storages_.move_out(s, detail::describe(recording(), newest));
+    else if (!storages_.move_out(s, detail::describe(recording(), newest))) return;
+    ++counters_.evicted;
   }
 
   void drop_unasked() {

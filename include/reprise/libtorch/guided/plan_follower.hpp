@@ -272,6 +272,7 @@ class PlanFollower : public Remaker {
   void run_again_as_planned(std::uint32_t i) {
     const NodeId node = stream_->plan->schedule()[i];
     const Call& call = recording().calls[node.index];
+    static_cast<void>(settle_pointer_writes(call));
     if (!call.repeatable) return leave_plan("what something would be made from has changed");  // by the host, not in the step that was planned
     const Resolution& resolution = stream_->plan->resolution();
     Needed needed(marks_);

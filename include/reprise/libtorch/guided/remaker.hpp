@@ -55,6 +55,8 @@ class Remaker : public StorageOwner {
     recorder_.expect(calls, values, storages);
     reserve(values, storages);
   }
+  /// What is dropped keeps its address: a pointer from any time reads what eager would.
+  void keep_pointers() { storages_.keep_pointers(); }
   /// Compares everything that runs again with what it was; throws at the first difference.
   void verify() { checks_.emplace(); }
 
@@ -63,6 +65,7 @@ class Remaker : public StorageOwner {
   struct Mark {
     bool pinned = false;                ///< never dropped or moved
     bool exposed = false;               ///< the host may write it at any time
+    bool lingers = false;               ///< an op of another library has it, and may write it whenever it likes
     bool told = false;                  ///< its death is part of the stream: it could not be made again while it lived
     bool unread = false;                ///< no op has read its data: the host may be about to read it, or to fill it
     bool factory = false;               ///< and it was made from nothing
@@ -158,9 +161,10 @@ class Remaker : public StorageOwner {
       if (s != no_storage) {
         exposed = exposed || marks_[s].exposed;
         if (!call.facts->views_only) marks_[s].unread = false;
-        if (may_linger(call)) marks_[s].pinned = true;
+        if (may_linger(call)) linger(s);
       }
       if (is_moved_statistic(call, read)) continue;
+      watch_source(call, s);
       auto& list = readers_[recorder_.maker_of(read.value).index];
       if (list.empty() || list.back() != node) list.push_back(node);
     }
@@ -171,6 +175,48 @@ class Remaker : public StorageOwner {
       if (const auto storage = memory_to_check(result.value)) checks_->note_result(recording(), result.value, *storage.unsafeGetStorageImpl());
     }
   }
+
+  /// An op of another library has it, perhaps beyond its end.
+  void linger(StorageIndex s) {
+    marks_[s].pinned = marks_[s].lingers = true;
+    storages_.unwatch_writes(s);
+  }
+
+  // ── writes through pointers ───────────────────────────────────────────────────────────────────────────────────────────
+
+  /// What the call has made may be dropped, and made again from this: whoever writes to it through a pointer is seen from now on. Within
+  /// the step that is a matter of pointers from before it, of which LibTorch does not tell.
+  void watch_source(const Call& call, StorageIndex s) {
+    if (!watches_sources_ || call.facts->views_only || !call.repeatable || s >= storages_.size() || !recorder_.is_persistent(s)) return;
+    if (!marks_[s].exposed && !marks_[s].lingers) storages_.watch_writes(s);
+  }
+
+  /// Before a call runs, or runs again: whether the host has written to something that it reads, where nobody is told. What was made from
+  /// it before is then brought back, from what it was.
+  bool settle_pointer_writes(const Call& call) {
+    bool found = false;
+    for (const ArgumentSlot& read : call.reads) {
+      const StorageIndex s = recorder_.storage_of(read.value);
+      if (s >= storages_.size() || !storages_.edges_written(s)) continue;
+      found = true;
+      host_has_written(s);
+    }
+    return found;
+  }
+  void host_has_written(StorageIndex s) {
+    storages_.exchange_edges(s);
+    const struct Written {
+      StepStorages& storages;
+      StorageIndex storage;
+      ~Written() {
+        storages.exchange_edges(storage);
+        storages.unwatch_writes(storage);
+      }
+    } written{storages_, s};
+    written_by_pointer(s);
+  }
+  /// The host is about to write to the storage.
+  virtual void written_by_pointer(StorageIndex s) = 0;
 
   // ── bringing back ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -333,6 +379,7 @@ class Remaker : public StorageOwner {
   const std::string* op_ = nullptr;  // the user's op that is about to run
   std::vector<StorageIndex> watch_again_;
   bool running_again_ = false;
+  bool watches_sources_ = true;
   bool freeing_ = false;  // memory is given back by us, not by the user
 
  private:
@@ -404,7 +451,7 @@ class Remaker : public StorageOwner {
   void note_result(const Call& call, const ResultSlot& result, bool exposed) {
     const StorageIndex s = recorder_.storage_of(result.value);
     if (s == no_storage) return;
-    if (may_linger(call)) marks_[s].pinned = true;
+    if (may_linger(call)) linger(s);
     if (recording().values[result.value.index].alias_of.valid()) return;
     const ValueId before = recording().values[result.value.index].overwrites;
     const bool repeatable = call.repeatable && !exposed && !(result.from == ResultSlot::From::argument && marks_[s].exposed);
@@ -475,7 +522,14 @@ class Remaker : public StorageOwner {
     const Bytes existing_peak = cpu_memory().existing_peak();
     ReadCounts reads;
     Needed held(marks_);
-    const std::vector<NodeId> calls = calls_for(std::move(wanted), reads, held);
+    std::vector<NodeId> calls = calls_for(wanted, reads, held);
+    bool settled = false;
+    for (NodeId node : calls) settled = settle_pointer_writes(recording().calls[node.index]) || settled;
+    if (settled) {  // much has been made again meanwhile, and some of it cannot be any more
+      reads.clear();
+      std::erase_if(wanted, [&](ValueId v) { return is_there(v); });
+      calls = calls_for(std::move(wanted), reads, held);
+    }
     MadeStorages made;
     for (NodeId node : calls) run_for(node, reads, made);
     cpu_memory().forget_existing_peak_since(existing_peak);

@@ -39,6 +39,9 @@ struct MemoryBudgetOptions {
   /// Where no plan is found, or nothing comes again that could be planned: false, steps stay inside the budget online; true, they run as
   /// they are, and the blocks that the user has given to checkpoint() are what is computed again. Their memory is then what these make it.
   bool blocks_where_unplanned = false;
+  /// On Linux, what is evicted keeps its address too, as what is spilled does anyway: raw pointers from earlier in the step, or taken
+  /// now, read what eager would give. Only of tensors of 12 KiB and more; see docs/memory_budget.md for what it costs.
+  bool raw_pointers = false;
   bool verify = false;  ///< compare everything that runs again with what it was, and throw where it differs: slow, for the doubtful
   Bytes limit_until_known{};             ///< for a share: the limit of the first step; 0 for 80 % of free memory
   std::filesystem::path spill_folder{};  ///< for what can neither be kept nor made again
