@@ -54,9 +54,14 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
 
   [[nodiscard]] bool went_over() const { return went_over_; }
   /// What the step needed above what it started from, where that is more than the limit; else 0.
-  [[nodiscard]] Bytes needed_above_base() const { return went_over_ ? raised_ - recorder_.base() : Bytes{0}; }
-  /// Asked when memory runs out for the first time: what an earlier step that began like this one needed above its base; 0 for nothing known.
-  void ask_for_need(std::function<Bytes(const Recording& so_far)> needed_before) { needed_before_ = std::move(needed_before); }
+  [[nodiscard]] Bytes needed_above_base() const {
+    return went_over_ ? raised_ - recorder_.base() : Bytes{0};
+  }
+  /// Asked when memory runs out for the first time: what an earlier step that began like this one
+  /// needed above its base; 0 for nothing known.
+  void ask_for_need(std::function<Bytes(const Recording& so_far)> needed_before) {
+    needed_before_ = std::move(needed_before);
+  }
   void set_limit(Bytes limit) { limit_ = PageBlocks::limit_here() = limit; }
 
   /// The host may read and write it as it likes: it is brought back and never touched again.
@@ -183,7 +188,8 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     const std::lock_guard lock(recorder_.guard());
     leave_plan("memory ran out");
     ask_ = false;
-    if (!std::exchange(ran_out_, true) && !throws_ && needed_before_) raise_limit(recorder_.base() + needed_before_(recording()));
+    if (!std::exchange(ran_out_, true) && !throws_ && needed_before_)
+      raise_limit(recorder_.base() + needed_before_(recording()));
     go_online();
     int repriced = 0;
     while (cpu_memory().live() + bytes > std::max(limit_, raised_)) {
@@ -294,7 +300,8 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
 
   [[nodiscard]] bool may_go(StorageIndex s) const {
     if (marks_[s].running > 0 || marks_[s].pinned || (marks_[s].unread && marks_[s].factory)) return false;
-    if (storages_.where(s) == Where::held) return makeable(recorder_.newest_in(s)) && !counters_.only_spills;
+    if (storages_.where(s) == Where::held)
+      return makeable(recorder_.newest_in(s)) && !counters_.only_spills;
     return storages_.where(s) == Where::resident;
   }
 
@@ -348,7 +355,8 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     for (StorageIndex s = 0; s < storages_.size(); ++s) touch(s);
   }
 
-  // The step holds this much in any case: to stay below it before and after would cost time and save nothing.
+  // The step holds this much in any case: to stay below it before and after would cost time and
+  // save nothing.
   void raise_limit(Bytes needed) { raised_ = std::max(raised_, needed); }
 
   void drop_unasked() {
@@ -379,7 +387,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   static constexpr double worth_repricing = 1.4;
 
   Bytes limit_;
-  Bytes raised_{};  // what the step needs in any case, as far as that is known; the limit where it is less
+  Bytes raised_{};  // what the step needs in any case, as far as that is known
   bool throws_;
   Policy policy_;
   Choose choose_;
