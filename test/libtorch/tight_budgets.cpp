@@ -229,7 +229,9 @@ TEST_CASE("a step that waits for its plan waits for so many seconds of work at m
   Loop loop;
   double now = 0;
   std::vector<double> seconds;
-  MemoryBudgetOptions options{.planning = {.effort = 0.1, .clock = [&] { return now; }}, .plan_in_background = false};
+  MemoryBudgetOptions options{.planning = {.effort = 0.1, .clock = [&] { return now; }},
+                              .plan_in_background = false,
+                              .slow_down = 1e12};
   options.planner = [&](const StepGraph& graph, const PlanRequest& request) {
     seconds.push_back(request.seconds);
     now += 2;

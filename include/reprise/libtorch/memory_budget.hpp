@@ -63,7 +63,7 @@ class BasicMemoryBudget {
   explicit BasicMemoryBudget(Bytes bytes, MemoryBudgetOptions options = {}) : BasicMemoryBudget(Budget(bytes), std::move(options)) {}
   /// What the machine has free now.
   explicit BasicMemoryBudget(Fit /*fit*/, MemoryBudgetOptions options = {}, Policy policy = {})
-      : BasicMemoryBudget(Budget::of_free_memory(share_of_free, cpu_memory().live()), std::move(options), std::move(policy)) {
+      : BasicMemoryBudget(what_fits(), std::move(options), std::move(policy)) {
     tell_of_fit();
   }
   ~BasicMemoryBudget() { page_blocks().stop(); }
@@ -148,7 +148,7 @@ class BasicMemoryBudget {
   }
   void set(Bytes bytes) { set(Budget(bytes)); }
   void set(Fit /*fit*/) {
-    set(Budget::of_free_memory(share_of_free, cpu_memory().live()));
+    set(what_fits());
     tell_of_fit();
   }
 
@@ -170,8 +170,9 @@ class BasicMemoryBudget {
     return guided_summary(options_.name, counters_, last_) + (watches_host() ? "" : warning);
   }
 
-  /// The smallest budget that a plan is found for, what it costs, and what the floor consists of. After one step at least, that ran with
-  /// any budget; plans for `planning.seconds`, or 5 seconds of processor time.
+  /// The smallest budget that a plan is found for, what it costs, and what the floor consists of.
+  /// After one step at least, that ran with any budget; plans for `planning.seconds`, or 5 seconds
+  /// of processor time.
   [[nodiscard]] Advice advise() const {
     const PlannedStream& stream = last_stream();
     PlanRequest request = not_for_long(options_.planning);
@@ -205,9 +206,11 @@ class BasicMemoryBudget {
     return budget;
   }
 
-  static constexpr double share_of_free = 80;  // the rest is for what no allocator of LibTorch's counts
+  // The rest is for what LibTorch's allocator does not count.
+  static Budget what_fits() { return Budget::of_free_memory(80, cpu_memory().live()); }
   void tell_of_fit() const {
-    notice("the budget is " + format_bytes(budget_.bytes) + ": 80 % of the memory that the machine has free, and what LibTorch holds already");
+    notice("the budget is " + format_bytes(budget_.bytes) +
+           ": 80 % of the memory that the machine has free, and what LibTorch holds already");
   }
 
   [[nodiscard]] const PlannedStream& last_stream() const {
@@ -389,7 +392,8 @@ class BasicMemoryBudget {
       followed_.calls.clear();  // what they hold must not outlive the step
       followed_.values.clear();
     } else {
-      streams_.learn(std::move(recording), known_bytes ? std::optional(room_above(last_.base, enforced())) : std::nullopt);
+      const Bytes room = room_above(last_.base, enforced());
+      streams_.learn(std::move(recording), known_bytes ? std::optional(room) : std::nullopt);
     }
     if (const auto floor = streams_.floor_above_base()) {
       last_.floor = last_.base + *floor;
@@ -400,30 +404,35 @@ class BasicMemoryBudget {
     plan_last();
   }
 
-  // A step without a plan was slow, and none is being made: says so once, when it is known what would do.
+  // A step without a plan was slow, and none is being made: says so once, when it is known what
+  // would do.
   void look_at_speed() {
     if (told_slow_ || last_.slow_down() <= options_.slow_down || streams_.planning()) return;
-    if (last_.budget <= Bytes{0} || last_.eager_peak <= last_.budget) return;  // it is not the budget that makes it slow
+    const bool by_budget = last_.budget > Bytes{0} && last_.eager_peak > last_.budget;
+    if (!by_budget) return;
     char factor[32], planned[32];
     std::snprintf(factor, sizeof factor, "%.1f", last_.slow_down());
-    std::string text = "steps take " + std::string(factor) + " times what their own ops take (" + format_time(last_.own_time) + ", and " +
-                       format_time(last_.extra_time) + " to run ops again, " + format_time(last_.moving_time) +
+    std::string text = "steps take " + std::string(factor) + " times what their own ops take (" +
+                       format_time(last_.own_time) + ", and " + format_time(last_.extra_time) +
+                       " to run ops again, " + format_time(last_.moving_time) +
                        " to move storages): there is no plan for " + format_bytes(last_.budget);
     if (streams_.last() != nullptr) {
       const Advice* advice = streams_.smallest_plan();
       if (advice == nullptr && options_.plan_in_background) return;  // later
       if (advice != nullptr) {
-        const Bytes smallest = advice->smallest + base_ - StreamCache::start_bytes(*streams_.last()->graph);
+        const StepGraph& graph = *streams_.last()->graph;
+        const Bytes smallest = advice->smallest + base_ - StreamCache::start_bytes(graph);
         std::snprintf(planned, sizeof planned, "%.2f", 1 + advice->extra_time());
-        text += "; the smallest budget with a plan is " + format_bytes(smallest) + " (" + std::to_string(smallest.count) + " bytes), and takes " +
-                planned + " times as long";
+        text += "; the smallest budget with a plan is " + format_bytes(smallest) + " (" +
+                std::to_string(smallest.count) + " bytes), and takes " + planned + " times as long";
       }
     } else {
       text += ", since their ops do not come again";
     }
     told_slow_ = true;
     if (options_.when_slow == WhenSlow::fail) slow_because_ = text;
-    if (options_.when_slow == WhenSlow::go_above && streams_.last() != nullptr && streams_.smallest_plan() != nullptr) {
+    const bool goes_above = options_.when_slow == WhenSlow::go_above && streams_.last() != nullptr;
+    if (goes_above && streams_.smallest_plan() != nullptr) {
       if (const auto above = streams_.use_smallest_plan()) {
         stretched_above_ = *above;
         stretched_ = base_ + stretched_above_;
@@ -466,7 +475,7 @@ class BasicMemoryBudget {
   std::string blocks_because_;  // why steps are left to the user's own checkpoints; empty where they are not
   Bytes resolved_{}, excluded_{};
   Bytes started_with_{};           // what was held when the step began
-  Bytes stretched_{}, stretched_above_{};  // more than the budget, by choice: what the smallest plan takes
+  Bytes stretched_{}, stretched_above_{};  // what the smallest plan takes, where steps may take that
   std::string slow_because_;       // why the next step is not begun
   bool told_slow_ = false;
   Bytes base_{};                   // of the last step that ended

@@ -84,7 +84,8 @@ inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& vis
   return advice;
 }
 
-/// Plans up to `rounds` budgets, all of them in the request's seconds. The order is kept where the request says so.
+/// Plans up to `rounds` budgets, all of them in the request's seconds. The order is kept where the
+/// request says so.
 [[nodiscard]] inline Advice advise(const StepGraph& graph, PlanRequest request, const PlanFunction& planner, Bytes beside = {}, int rounds = 7) {
   Advice advice = floor_advice(graph, beside);
   const Simulation own = simulate(graph, own_order(graph));
@@ -98,7 +99,7 @@ inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& vis
     request.until = with_share(whole, 1. / (rounds - i)).until;
     request.budget = i == 0 ? std::max(low, Bytes{1}) : Bytes{low.count + (best.count - low.count) / 2};
     Schedule schedule = planner(graph, request).schedule;
-    const Simulation cost = simulate(graph, schedule);  // by the one rule, whatever a planner says of itself
+    const Simulation cost = simulate(graph, schedule);  // whatever a planner says of itself
     if (cost.valid && cost.peak <= request.budget) {
       best = request.budget;  // not the plan's peak: asked for that, the planner may not find it
       advice.time = cost.time;

@@ -4,10 +4,10 @@
 //   PlanRequest request{.budget = 4_GiB};
 //   request.keep_order = true;                  // first occurrences stay in the graph's own order
 //   request.seed = 7;                           // same seed, same plan, whatever the load
-//   request.seconds = 2;                        // a limit in processor time as well: then the machine does matter
+//   request.seconds = 2;                        // a limit in time as well: then the machine matters
 //
-// The limit holds for one call of a planner, whatever that calls: Planner::plan() starts the clock (started()), and every strategy,
-// search and bound below it asks the same StopSignal, often.
+// The limit holds for one call of a planner, whatever that calls: Planner::plan() starts the clock
+// (started()), and every strategy, search and bound below it asks the same StopSignal, often.
 
 #include <algorithm>
 #include <chrono>
@@ -16,6 +16,7 @@
 #include <functional>
 #include <stop_token>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <reprise/base/ids.hpp>
@@ -31,12 +32,13 @@ struct PlanProgress {
   Microseconds time{};
 };
 
-/// Seconds of processor time that this thread has had, so that what else runs on the machine takes nothing off a limit; by the clock where
-/// the system does not tell.
+/// Seconds of processor time that this thread has had, so that what else runs on the machine takes
+/// nothing off a limit; by the clock where the system does not tell.
 [[nodiscard]] inline double thread_seconds() {
 #ifdef __linux__
   timespec now{};
-  if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0) return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0)
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 #endif
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -46,18 +48,18 @@ struct PlanRequest {
   bool keep_order = false;
   std::uint64_t seed = 1;
   unsigned threads = 1;
-  double seconds = 0;              ///< of processor time, of each thread that plans; 0 for no such limit
+  double seconds = 0;              ///< of processor time, on each thread; 0 for no such limit
   double effort = 1;               ///< of the default amount of work: 2 searches twice as long
   std::vector<NodeId> keep{};      ///< never to be recomputed
   std::vector<NodeId> recompute{};  ///< to be recomputed where that is possible inside the budget
   std::function<void(const PlanProgress&)> progress{};
   std::stop_token cancel{};        ///< asked often; the best so far comes back
   std::function<double()> clock = thread_seconds;  ///< that `seconds` are counted by
-  double until = 0;                ///< what the clock says at the end; set by started(), for the thread that called it
+  double until = 0;                ///< what the clock says at the end; set by started()
 };
 
-/// The same request on this thread, with its clock started: what is called with it ends in time, all together. One that has been started
-/// stays as it is.
+/// The same request on this thread, with its clock started: what is called with it ends in time,
+/// all together. One that has been started stays as it is.
 [[nodiscard]] inline PlanRequest started(PlanRequest request) {
   if (request.seconds > 0 && request.until <= 0) request.until = request.clock() + request.seconds;
   return request;
@@ -68,7 +70,9 @@ struct PlanRequest {
   return started(std::move(request));
 }
 /// Of a request that has been started.
-[[nodiscard]] inline double seconds_left(const PlanRequest& request) { return std::max(0., request.until - request.clock()); }
+[[nodiscard]] inline double seconds_left(const PlanRequest& request) {
+  return std::max(0., request.until - request.clock());
+}
 /// A part of what there is to do, with a share of the time that is left.
 [[nodiscard]] inline PlanRequest with_share(PlanRequest request, double share) {
   if (request.until > 0) request.until = request.clock() + share * seconds_left(request);
@@ -78,11 +82,18 @@ struct PlanRequest {
 /// When to stop: the clock or the caller's wish.
 class StopSignal {
  public:
-  explicit StopSignal(const PlanRequest& request) : request_(started({.seconds = request.seconds, .cancel = request.cancel, .clock = request.clock, .until = request.until})) {}
-  [[nodiscard]] bool operator()() const { return request_.cancel.stop_requested() || (request_.until > 0 && request_.clock() >= request_.until); }
+  explicit StopSignal(const PlanRequest& request)
+      : cancel_(request.cancel),
+        clock_(request.clock),
+        until_(request.until > 0 || request.seconds <= 0 ? request.until : clock_() + request.seconds) {}
+  [[nodiscard]] bool operator()() const {
+    return cancel_.stop_requested() || (until_ > 0 && clock_() >= until_);
+  }
 
  private:
-  PlanRequest request_;
+  std::stop_token cancel_;
+  std::function<double()> clock_;
+  double until_;
 };
 
 }  // namespace reprise

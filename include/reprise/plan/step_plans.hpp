@@ -84,7 +84,8 @@ struct Tries {
 }
 
 /// The best of plans from so many seeds: a search that draws lots finds plans that differ by a few per cent. Where there is a limit in
-/// seconds, each thread has that much, and none begins that would not be done by then; without one the plan is the same whatever the load. Progress is that of the
+/// seconds, each thread has that much, and none begins that would not be done by then; without one
+/// the plan is the same whatever the load. Progress is that of the
 /// first. What one of them throws is thrown here when all are done.
 [[nodiscard]] inline Plan plan_best_of(const StepGraph& graph, const PlanRequest& request, Tries tries, const PlanFunction& planner) {
   using Clock = std::chrono::steady_clock;

@@ -122,3 +122,29 @@ TEST_CASE("a long chain of small layers ends in any budget", "[wild]") {
 TEST_CASE("thousands of tiny ops end in any budget", "[wild]") {
   check_ends([] { return tiny_ops(3000); }, {50, 25, 10, 1, 0.3}, true);
 }
+
+TEST_CASE("a tensor that is pinned stays, also where all others come back after it", "[wild]") {
+  const OneThread one_thread;
+  const Tensor x = torch::rand({128, 128});
+  const Bytes size{128 * 128 * 4};
+  int spilling = 0;
+  for (int reads = 0; reads < 9; ++reads) {  // one of them reaches the bound where it pins
+    BasicMemoryBudget<LeastRecentlyUsed> budget{cpu_memory().live() + Bytes{4 * size.count},
+                                                {.max_plans = 0, .over_budget = OverBudget::go_on}};
+    {
+      auto step = budget.step();
+      const torch::NoGradGuard no_grad;
+      std::vector<Tensor> kept{x};
+      for (int i = 1; i < 60; ++i) kept.push_back(torch::tanh(kept.back()));
+      for (int i = 0; i < reads; ++i) static_cast<void>(kept[static_cast<std::size_t>(59 - 4 * i)] + 1);
+      step.pin(kept[20]);
+      const Tensor inside = torch::from_blob(kept[20].data_ptr(), {128, 128}).clone();
+      Tensor expected = x;
+      for (int i = 1; i <= 20; ++i) expected = torch::tanh(expected);
+      CHECK(inside.equal(expected));
+    }
+    spilling += budget.last().only_spills ? 1 : 0;
+  }
+  CHECK(spilling > 0);
+  CHECK(spilling < 9);
+}

@@ -55,9 +55,14 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
 
   [[nodiscard]] bool went_over() const { return went_over_; }
   /// What the step needed above what it started from, where that is more than the limit; else 0.
-  [[nodiscard]] Bytes needed_above_base() const { return went_over_ ? raised_ - recorder_.base() : Bytes{0}; }
-  /// Asked when memory runs out for the first time: what an earlier step that began like this one needed above its base; 0 for nothing known.
-  void ask_for_need(std::function<Bytes(const Recording& so_far)> needed_before) { needed_before_ = std::move(needed_before); }
+  [[nodiscard]] Bytes needed_above_base() const {
+    return went_over_ ? raised_ - recorder_.base() : Bytes{0};
+  }
+  /// Asked when memory runs out for the first time: what an earlier step that began like this one
+  /// needed above its base; 0 for nothing known.
+  void ask_for_need(std::function<Bytes(const Recording& so_far)> needed_before) {
+    needed_before_ = std::move(needed_before);
+  }
   void set_limit(Bytes limit) {
     limit_ = PageBlocks::limit_here() = limit;
     watches_sources_ = limit > Bytes{0};
@@ -444,7 +449,8 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     for (StorageIndex s = 0; s < storages_.size(); ++s) touch(s);
   }
 
-  // The step holds this much in any case: to stay below it before and after would cost time and save nothing.
+  // The step holds this much in any case: to stay below it before and after would cost time and
+  // save nothing.
   void raise_limit(Bytes needed) { raised_ = std::max(raised_, needed); }
 
   void drop_unasked() {
@@ -475,7 +481,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   static constexpr double worth_repricing = 1.4;
 
   Bytes limit_;
-  Bytes raised_{};  // what the step needs in any case, as far as that is known; the limit where it is less
+  Bytes raised_{};  // what the step needs in any case, as far as that is known
   bool throws_;
   Policy policy_;
   Choose choose_;

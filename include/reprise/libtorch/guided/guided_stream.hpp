@@ -56,9 +56,11 @@ namespace detail {
   return true;
 }
 /// And goes on with `next`.
-[[nodiscard]] inline bool begins_like(const Recording& known, const Recording& so_far, const Call& next) {
+[[nodiscard]] inline bool begins_like(const Recording& known, const Recording& so_far,
+                                      const Call& next) {
   const std::size_t calls = so_far.calls.size();
-  return calls < known.calls.size() && detail::same_reads(next, known.calls[calls]) && begins_like(known, so_far);
+  return calls < known.calls.size() && detail::same_reads(next, known.calls[calls]) &&
+         begins_like(known, so_far);
 }
 
 /// A recorded stream with its graph and the plan to follow when it comes again. Without a plan the stream is followed all the same, and

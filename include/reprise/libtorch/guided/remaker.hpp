@@ -9,10 +9,11 @@
 // input), whatever is dropped and could only be made from it comes back first; from then on it can be moved out, but no longer dropped,
 // and is itself a source of what was made from it.
 //
-// Recomputation has a bound. Each recomputation may evict what another one needs, and a step that computed the same values again and
-// again would not end. Where memory has run out and the step has recomputed more ops than recompute_bound() allows, every evicted storage is
-// recomputed once, in one pass, and from then on storages are spilled instead of evicted: a spilled storage costs its own bytes and
-// nothing else.
+// Recomputation has a bound. Each recomputation may evict what another one needs, and a step that
+// computed the same values again and again would not end. Where memory has run out and the step has
+// recomputed more ops than recompute_bound() allows, every evicted storage is recomputed once, in
+// one pass, and from then on storages are spilled instead of evicted: a spilled storage costs its
+// own bytes and nothing else.
 
 #include <algorithm>
 #include <chrono>
@@ -46,7 +47,7 @@ struct GuideCounters {
   bool followed = false;      ///< a plan, to the last op
   bool predicted = false;     ///< and none before it did otherwise on the way: its peak is the one that was predicted
   bool carried_out = false;   ///< all that the plan runs again was run again, whatever came afterwards
-  bool only_spills = false;   ///< recomputation had reached its bound: from then on storages were spilled
+  bool only_spills = false;   ///< recomputation had reached its bound
   std::size_t left_at = 0;    ///< the node at which the stream was another one
   std::string left_because{};
 };
@@ -65,8 +66,11 @@ class Remaker : public StorageOwner {
   void keep_pointers() { storages_.keep_pointers(); }
   /// Compares everything that runs again with what it was; throws at the first difference.
   void verify() { checks_.emplace(); }
-  /// How many ops a step of so many recorded calls recomputes, outside of any plan, before it spills instead.
-  [[nodiscard]] static constexpr std::int64_t recompute_bound(std::size_t calls) { return 2 * static_cast<std::int64_t>(calls) + 128; }
+  /// How many ops a step of so many recorded calls recomputes, outside of any plan, before it
+  /// spills instead.
+  [[nodiscard]] static constexpr std::int64_t recompute_bound(std::size_t calls) {
+    return 2 * static_cast<std::int64_t>(calls) + 128;
+  }
 
  protected:
   /// What is known of a storage beside where its bytes are.
@@ -245,6 +249,7 @@ class Remaker : public StorageOwner {
         throw Error(Errc::capture_failed,
                     "recomputing " + detail::describe(recording(), recorder_.newest_in(s)) + " gave no tensor");
       ++counters_.brought_back;
+      if (storages_.where(s) == Where::moved_out) bring_back(s);  // others that came back took its place
     }
   }
 
@@ -375,7 +380,8 @@ class Remaker : public StorageOwner {
   /// for one.
   [[nodiscard]] Microseconds cost_of(StorageIndex s) {
     const ValueId newest = recorder_.newest_in(s);
-    if (!makeable(newest) || counters_.only_spills) return {2 * (us_a_transfer + static_cast<double>(storages_.bytes(s).count) / bytes_per_us)};
+    const auto bytes = static_cast<double>(storages_.bytes(s).count);
+    if (!makeable(newest) || counters_.only_spills) return {2 * (us_a_transfer + bytes / bytes_per_us)};
     return {us_a_return + again_cost(newest) + waiting_cost(newest)};
   }
 
@@ -393,10 +399,14 @@ class Remaker : public StorageOwner {
   bool freeing_ = false;  // memory is given back by us, not by the user
   bool ran_out_ = false;  // of memory, in this step
 
-  /// Thrown by what cannot or must not go on recomputing as it does; caught by the outermost recomputation, which does it otherwise.
+  /// Thrown by what cannot or must not go on recomputing as it does; caught by the outermost
+  /// recomputation, which does it otherwise.
   struct GiveWay {};
-  /// Whether the outermost recomputation knows another way: pins of the inner ones are then taken off.
-  [[nodiscard]] bool can_give_way() const { return restoring_ || (nested_ > 1 && ran_out_ && !counters_.only_spills); }
+  /// Whether the outermost recomputation knows another way: pins of the inner ones are then taken
+  /// off.
+  [[nodiscard]] bool can_give_way() const {
+    return restoring_ || (nested_ > 1 && ran_out_ && !counters_.only_spills);
+  }
 
  private:
   /// What can only be made from a value, as long as nothing that is there lies in between.
@@ -539,14 +549,16 @@ class Remaker : public StorageOwner {
     }
   }
 
-  // Everything that is evicted comes back, in one pass: each call runs once. Where the pass does not fit, which may be so where it needs
-  // at once what was never there at once, each storage comes back when it is read.
+  // Everything that is evicted comes back, in one pass: each call runs once. Where the pass does
+  // not fit, which may be so where it needs at once what was never there at once, each storage
+  // comes back when it is read.
   void spill_from_here_on() {
     counters_.only_spills = true;
     begin_spilling();
     std::vector<ValueId> all;
     for (StorageIndex s = 0; s < storages_.size(); ++s)
-      if (storages_.where(s) == Where::dropped && recorder_.storages().alive(s)) all.push_back(recorder_.newest_in(s));
+      if (storages_.where(s) == Where::dropped && recorder_.storages().alive(s))
+        all.push_back(recorder_.newest_in(s));
     restoring_ = true;
     try {
       run_all(std::move(all));
@@ -558,7 +570,8 @@ class Remaker : public StorageOwner {
     restoring_ = false;
   }
 
-  // Runs again whatever is needed to have these values, each call once, in the order in which they ran.
+  // Runs again whatever is needed to have these values, each call once, in the order in which they
+  // ran.
   void run_all(std::vector<ValueId> wanted) {
     if (nested_ >= most_nested && can_give_way()) throw GiveWay{};
     if (nested_ >= most_nested)
@@ -578,7 +591,8 @@ class Remaker : public StorageOwner {
       std::erase_if(wanted, [&](ValueId v) { return is_there(v); });
       calls = calls_for(std::move(wanted), reads, held);
     }
-    const bool too_many = again_ + static_cast<std::int64_t>(calls.size()) > recompute_bound(recording().calls.size());
+    const std::int64_t would_be = again_ + static_cast<std::int64_t>(calls.size());
+    const bool too_many = would_be > recompute_bound(recording().calls.size());
     if (too_many && ran_out_ && !counters_.only_spills) throw GiveWay{};
     MadeStorages made;
     for (NodeId node : calls) {

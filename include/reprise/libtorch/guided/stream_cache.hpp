@@ -96,12 +96,15 @@ class StreamCache {
 
   /// The stream that was learned last went above its limit: it needs this much above the base.
   void note_need(Bytes above) {
-    if (!streams_.empty()) streams_.front().needed_above = std::max(streams_.front().needed_above, above);
+    if (streams_.empty()) return;
+    streams_.front().needed_above = std::max(streams_.front().needed_above, above);
   }
-  /// What a step that begins like this one is known to need above the base, whatever is evicted; 0 where nothing is known.
+  /// What a step that begins like this one is known to need above the base, whatever is evicted; 0
+  /// where nothing is known.
   [[nodiscard]] Bytes needed_above(const Recording& so_far) const {
     for (const Known& known : streams_)
-      if (known.needed_above > Bytes{0} && begins_like(*known.stream->recording, so_far)) return known.needed_above;
+      if (known.needed_above > Bytes{0} && begins_like(*known.stream->recording, so_far))
+        return known.needed_above;
     return {};
   }
 
@@ -124,8 +127,8 @@ class StreamCache {
     return streams_.front().floor_above;
   }
 
-  /// For a budget by its cost: the smallest room above the base in which the last stream takes at most so much more time; at least that of
-  /// the others. None while it is looked for.
+  /// For a budget by its cost: the smallest room above the base in which the last stream takes at
+  /// most so much more time; at least that of the others. None while it is looked for.
   [[nodiscard]] std::optional<Bytes> room_for_cost(double percent) {
     if (last() == nullptr) return std::nullopt;
     Known& front = streams_.front();
@@ -141,9 +144,12 @@ class StreamCache {
   }
 
   /// Whether a plan for the last stream is being made.
-  [[nodiscard]] bool planning() const { return !streams_.empty() && streams_.front().job != nullptr; }
-  /// What the smallest plan for the last stream takes, without what no op of the step touches; looked for at the first call, in the
-  /// background where that is asked for. None until it is there.
+  [[nodiscard]] bool planning() const {
+    return !streams_.empty() && streams_.front().job != nullptr;
+  }
+  /// What the smallest plan for the last stream takes, without what no op of the step touches;
+  /// looked for at the first call, in the background where that is asked for. None until it is
+  /// there.
   [[nodiscard]] const Advice* smallest_plan() {
     if (last() == nullptr) return nullptr;
     Known& known = streams_.front();
@@ -152,8 +158,8 @@ class StreamCache {
     known.advice_job->wait();
     return known.advice->schedule.empty() ? nullptr : known.advice.get();
   }
-  /// From here on the last stream follows its smallest plan, which smallest_plan() has given. What that takes above the base; none where it
-  /// cannot be followed.
+  /// From here on the last stream follows its smallest plan, which smallest_plan() has given. What
+  /// that takes above the base; none where it cannot be followed.
   [[nodiscard]] std::optional<Bytes> use_smallest_plan() {
     Known& known = streams_.front();
     try {
@@ -205,7 +211,7 @@ class StreamCache {
     std::shared_ptr<const PlannedStream> without_plan{};  // to follow where there is room for everything
     std::shared_ptr<PlanJob> job{};
     Bytes job_room{};
-    double cost_percent = 0;  // that the job looks for the smallest plan for, or that it was found for; 0 for a plan for `room`
+    double cost_percent = 0;  // extra time that the smallest plan may cost, where one is looked for
     Bytes above_for_cost{};   // of that plan
     std::shared_ptr<PlanJob> advice_job{};
     std::shared_ptr<Advice> advice{};  // by advice_job; without a schedule where none was found
@@ -289,7 +295,7 @@ class StreamCache {
       return;
     }
     ++counters_.plans;
-    PlanRequest request = options_.plan_in_background ? options_.planning : not_for_long(options_.planning);
+    PlanRequest request = request_to_plan();
     request.keep_order = true;
     request.budget = budget;
     auto work = [graph = known.stream->graph, planner = planner_of(options_), request, seeds = seeds()](std::stop_token stop) mutable {
@@ -307,6 +313,10 @@ class StreamCache {
     known.job = start(std::move(work));
   }
 
+  [[nodiscard]] PlanRequest request_to_plan() const {
+    return options_.plan_in_background ? options_.planning : not_for_long(options_.planning);
+  }
+
   [[nodiscard]] std::shared_ptr<PlanJob> start(PlanJob::Work work) {
     if (options_.plan_in_background) return planner_.submit(std::move(work));
     auto job = std::make_shared<PlanJob>(std::move(work));
@@ -318,22 +328,25 @@ class StreamCache {
     ++counters_.plans;
     known.cost_percent = percent;
     known.job_room = Bytes{std::numeric_limits<std::int64_t>::max() / 4};
-    PlanRequest request = options_.plan_in_background ? options_.planning : not_for_long(options_.planning);
+    PlanRequest request = request_to_plan();
     request.keep_order = true;
-    const auto begun = std::chrono::steady_clock::now();
-    known.job = start([graph = known.stream->graph, planner = planner_of(options_), request, percent](std::stop_token stop) mutable {
+    using Clock = std::chrono::steady_clock;
+    const auto begun = Clock::now();
+    known.job = start([graph = known.stream->graph, planner = planner_of(options_), request,
+                       percent](std::stop_token stop) mutable {
       request.cancel = std::move(stop);
       return plan_within_time(*graph, request, percent, planner).schedule;
     });
     if (!options_.plan_in_background)
-      counters_.plan_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+      counters_.plan_seconds += std::chrono::duration<double>(Clock::now() - begun).count();
   }
 
   void begin_advice(Known& known) {
     known.advice = std::make_shared<Advice>();
     PlanRequest request = not_for_long(options_.planning);
     request.keep_order = true;
-    known.advice_job = start([graph = known.stream->graph, planner = planner_of(options_), request, found = known.advice](std::stop_token stop) mutable {
+    known.advice_job = start([graph = known.stream->graph, planner = planner_of(options_), request,
+                              found = known.advice](std::stop_token stop) mutable {
       request.cancel = std::move(stop);
       try {
         *found = advise(*graph, request, planner);

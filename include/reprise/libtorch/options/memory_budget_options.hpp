@@ -38,14 +38,15 @@ struct MemoryBudgetOptions {
   /// made in the background it is called on another thread, and by advise() perhaps at the same time. It has to keep the order: the ops are
   /// the user's, as they come.
   PlanFunction planner{};
-  /// Effort, seed, seconds; its budget and order are set here. Where the step waits for its plan, and for advice, a limit in seconds that is
-  /// not given is one of 5.
+  /// Effort, seed, seconds; its budget and order are set here. Where the step waits for its plan,
+  /// and for advice, a limit in seconds that is not given is one of 5.
   PlanRequest planning{};
   bool plan_in_background = true;  ///< steps go on online meanwhile; false: the step that ends waits for its plan
   std::size_t max_plans = 8;       ///< streams that are kept, the least recently seen is forgotten; 0: every step is online
   bool refine = true;              ///< plan once more where ops take another time than in the first step
   OverBudget over_budget = OverBudget::error_at_first;
-  /// A step without a plan that takes more than so many times what its own ops take is slow: a notice says so once, with what would do.
+  /// A step without a plan that takes more than so many times what its own ops take is slow: a
+  /// notice says so once, with what would do.
   double slow_down = 3;
   WhenSlow when_slow = WhenSlow::stay;
   /// Where no plan is found, or nothing comes again that could be planned: false, steps stay inside the budget online; true, they run as
@@ -74,7 +75,7 @@ struct GuidedStepReport {
   Bytes floor{};           ///< what no schedule can go below; 0 where the stream was not looked at
   bool planned = false;    ///< a plan was carried out; else online
   bool over_budget = false;  ///< the allocator held more than the budget, whoever took it
-  bool only_spills = false;       ///< recomputation had reached its bound: from then on storages were spilled, and not evicted
+  bool only_spills = false;       ///< recomputation had reached its bound: storages were spilled
   std::int64_t recomputed = 0;    ///< ops that ran again
   std::int64_t brought_back = 0;  ///< storages that were dropped or moved out, and came back outside of any plan
   std::int64_t evicted = 0;       ///< storages that were given up online

@@ -43,7 +43,8 @@ struct ChainBlock {
 class ChainBlocks {
  public:
   /// Where `stop` says so, blocks are left with fewer ways of keeping them.
-  ChainBlocks(const ScheduleFacts& facts, std::size_t most_blocks, std::size_t most_ways, const std::function<bool()>& stop = {})
+  ChainBlocks(const ScheduleFacts& facts, std::size_t most_blocks, std::size_t most_ways,
+              const std::function<bool()>& stop = {})
       : facts_(facts), graph_(facts.graph()), backward_(backward_start(graph_)) {
     cut(most_blocks);
     give_backward();

@@ -32,8 +32,10 @@ class FlowNetwork {
     add(to, from, 0);
   }
 
-  /// Sends as much as the edges let through, and says how much that is; none where it was told to stop before.
-  std::optional<std::int64_t> send(std::size_t source, std::size_t sink, const std::function<bool()>& stop = {}) {
+  /// Sends as much as the edges let through, and says how much that is; none where it was told to
+  /// stop before.
+  std::optional<std::int64_t> send(std::size_t source, std::size_t sink,
+                                   const std::function<bool()>& stop = {}) {
     std::int64_t sent = 0;
     while (count_steps(source, sink)) {
       next_ = first_;
@@ -91,7 +93,8 @@ class FlowNetwork {
   }
 
   // next_ is the first edge of each vertex that may still lead somewhere.
-  std::optional<std::int64_t> send_along_shortest(std::size_t source, std::size_t sink, const std::function<bool()>& stop) {
+  std::optional<std::int64_t> send_along_shortest(std::size_t source, std::size_t sink,
+                                                  const std::function<bool()>& stop) {
     std::int64_t sent = 0;
     std::vector<std::size_t> path;
     std::size_t v = source;

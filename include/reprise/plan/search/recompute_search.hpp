@@ -376,7 +376,8 @@ class RecomputeSearch {
     // Few candidates make repairs differ, many make them good: measured, a mixture is best, and mostly few.
     constexpr std::size_t samples[] = {2, 2, 3, 3, 3, 4, 4, 8};
     const std::size_t sample = samples[random_.below(8)];
-    for (int steps = 0; ok && !fits(); ++steps) ok = steps < 40 && !stopped() && lower_peak(sample) && live().ticks() <= most_ticks;
+    for (int steps = 0; ok && !fits(); ++steps)
+      ok = steps < 40 && !stopped() && lower_peak(sample) && live().ticks() <= most_ticks;
     noise_ = 0;
     return ok;
   }

@@ -148,7 +148,8 @@ class Anneal {
       start_from(ChainDp{}, 0.2);
       if (large) return;
       start_from(MuTwo{}, 0.1);
-      start_from(MuTwoExact{request_.effort / 8}, 0.1);  // where it has not fitted by then it seldom does, or at a price that the rounds beat
+      // Where it has not fitted by then it seldom does, or at a price that the rounds beat.
+      start_from(MuTwoExact{request_.effort / 8}, 0.1);
       start_from(MinCut{}, 0.1);
     }
 

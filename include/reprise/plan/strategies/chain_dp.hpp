@@ -45,7 +45,8 @@ class ChainDp {
   class Run {
    public:
     Run(const ScheduleFacts& facts, const PlanRequest& request, const Options& options)
-        : facts_(facts), graph_(facts.graph()), request_(request), options_(options), stop_(request),
+        : facts_(facts), graph_(facts.graph()), request_(request), options_(options),
+          stop_(request),
           chain_(facts, options.most_blocks, options.ways, [this] { return stop_(); }) {}
 
     Schedule best() {
@@ -62,7 +63,8 @@ class ChainDp {
       if (!fill()) return chosen;
       const std::size_t last = blocks().size() - 1;
       float tried = 0;
-      for (std::size_t m = most_; m > slots / 4 && at(0, last, m, 0).time < unreachable && !stop_(); --m) {
+      for (std::size_t m = most_; m > slots / 4 && at(0, last, m, 0).time < unreachable; --m) {
+        if (stop_()) break;
         if (at(0, last, m, 0).time == tried) continue;  // the same schedule as with more room
         tried = at(0, last, m, 0).time;
         Schedule s = schedule_in(m);

@@ -62,8 +62,10 @@ class MinCut {
     return best;
   }
 
-  /// Storages of the forward pass that the narrowest cut does not keep, by storage; empty where it was told to stop before it knew.
-  [[nodiscard]] static std::vector<bool> cut(const ScheduleFacts& facts, std::uint32_t backward, const std::vector<bool>& banned,
+  /// Storages of the forward pass that the narrowest cut does not keep, by storage; empty where it
+  /// was told to stop before it knew.
+  [[nodiscard]] static std::vector<bool> cut(const ScheduleFacts& facts, std::uint32_t backward,
+                                             const std::vector<bool>& banned,
                                              const std::function<bool()>& stop = {}) {
     constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max() / 4;
     const StepGraph& graph = facts.graph();

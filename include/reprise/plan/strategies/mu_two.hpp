@@ -67,7 +67,8 @@ class MuTwo {
   class Run {
    public:
     Run(const ScheduleFacts& facts, const PlanRequest& request, const MuTwoOptions& options)
-        : facts_(facts), graph_(facts.graph()), request_(request), options_(options), stop_(request), backward_(backward_start(graph_)) {
+        : facts_(facts), graph_(facts.graph()), request_(request), options_(options),
+          stop_(request), backward_(backward_start(graph_)) {
       live_ = simulate(graph_, own_order(graph_)).live_during;
       elapsed_.push_back(0);
       for (const Node& n : graph_.nodes()) elapsed_.push_back(elapsed_.back() + n.time.count);

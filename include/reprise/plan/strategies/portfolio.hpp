@@ -48,7 +48,9 @@ class Portfolio {
   [[nodiscard]] PortfolioReport report(const StepGraph& graph, const PlanRequest& request) const {
     std::vector<std::function<PortfolioReport::Entry(const PlanRequest&)>> tasks;
     const auto add = [&](const auto& strategy, std::uint64_t seed) {
-      tasks.push_back([&graph, strategy, seed](const PlanRequest& timed) { return run(strategy, graph, timed, seed); });
+      tasks.push_back([&graph, strategy, seed](const PlanRequest& timed) {
+        return run(strategy, graph, timed, seed);
+      });
     };
     add(Anneal{}, request.seed);
     add(MuTwoExact{}, request.seed);
@@ -82,9 +84,11 @@ class Portfolio {
     return e;
   }
 
-  // Those that come late get what is left of their thread's time, the first ones no more than leaves something for them.
+  // Those that come late get what is left of their thread's time, the first ones no more than
+  // leaves something for them.
   template <class Tasks>
-  static void run_all(const Tasks& tasks, std::vector<PortfolioReport::Entry>& entries, const PlanRequest& request) {
+  static void run_all(const Tasks& tasks, std::vector<PortfolioReport::Entry>& entries,
+                      const PlanRequest& request) {
     std::atomic<std::size_t> next{0};
     const std::size_t threads = std::clamp<std::size_t>(request.threads, 1, tasks.size());
     const auto work = [&](const PlanRequest& mine) {
@@ -94,7 +98,8 @@ class Portfolio {
       }
     };
     std::vector<std::jthread> pool;
-    for (std::size_t t = 1; t < threads; ++t) pool.emplace_back([&] { work(started_anew(request)); });
+    for (std::size_t t = 1; t < threads; ++t)
+      pool.emplace_back([&] { work(started_anew(request)); });
     work(request);
   }
 
