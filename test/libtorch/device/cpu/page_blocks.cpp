@@ -417,10 +417,15 @@ TEST_CASE("a training loop in a region: the same numbers, the same addresses, th
   torch::optim::SGD eager_sgd(eager->parameters(), 0.1), guided_sgd(guided->parameters(), 0.1);
   MemoryBudget budget{Budget::savable(50), {.planner = plan_by_bytes, .plan_in_background = false}};
   bool placed = false;
+  Tensor expected;
   for (int i = 0; i < 8; ++i) {
     eager_sgd.zero_grad();
     loss_of(eager, x).backward();
     eager_sgd.step();
+    {
+      const torch::NoGradGuard no_grad;
+      expected = loss_of(eager, x);  // before the step: what waits after it is the step's alone
+    }
     guided_sgd.zero_grad();
     {
       auto step = budget.step();
@@ -438,7 +443,6 @@ TEST_CASE("a training loop in a region: the same numbers, the same addresses, th
   }
   CHECK(placed);
   const torch::NoGradGuard no_grad;
-  const Tensor expected = loss_of(eager, x);
   const Bytes between = waiting();
   REQUIRE(between >= 8_MiB);
   Tensor validation = loss_of(guided, x);
