@@ -154,6 +154,7 @@ class StepEngine {
       }
       if (difference && is_guard(step.recording(), difference->node)) {
         known.trace = std::move(hooks.trace);
+        known.storages = step.recording().reads_aliases ? storages_of(model) : std::string{};
         return take_over(known, std::move(step), std::move(results));
       }
       if (difference) why = difference->message;
