@@ -169,7 +169,7 @@ TEST_CASE("where nothing fits in the time that planning has, it goes on for long
   std::vector<double> seconds;
   const auto slow = [&](const StepGraph& graph, const PlanRequest& request) {
     seconds.push_back(request.seconds);
-    Plan plan = request.seconds < seconds_to_wait ? plan_own_order(graph) : Planner{}.plan(graph, request);
+    Plan plan = request.seconds < 4 ? plan_own_order(graph) : Planner{}.plan(graph, request);
     plan.budget = request.budget;
     plan.seconds = 100;  // so it says
     return plan;
@@ -179,8 +179,9 @@ TEST_CASE("where nothing fits in the time that planning has, it goes on for long
   step(task.make_batch(0));
   REQUIRE(seconds.size() >= 2);
   CHECK(seconds[0] > 0);
-  CHECK(seconds[0] < seconds_to_wait);
-  CHECK(seconds[1] == seconds_to_wait);
+  CHECK(seconds[0] < 4);
+  CHECK(seconds[1] > 4);
+  CHECK(seconds[1] <= seconds_to_wait);
   CHECK(step.plan().within_budget());
 }
 
