@@ -53,7 +53,8 @@ std::string run_step(World& world, const Script& script) {
 void try_program(Rng& rng, Coverage& coverage, Draw draw = Draw::tame) {
   const std::uint64_t seed = rng.below(1u << 30);
   const int steps = 4;
-  const std::int64_t rows = draw == Draw::wild && rng.chance(0.3) ? 2048 : 4;  // 64 KiB each: whole pages
+  const bool large = draw == Draw::wild ? rng.chance(0.3) : seed % 20 == 0;
+  const std::int64_t rows = large ? 2048 : 4;  // 64 KiB each: whole pages, which can be spilled
   std::vector<Script> scripts(1 + rng.below(2), random_script(rng, draw));
   if (scripts.size() > 1) scripts[1] = random_script(rng, draw);
   if (scripts.size() > 1 && rng.chance(0.5)) {  // a stream that begins the same

@@ -287,7 +287,7 @@ Contents all_reduced(int rank, const std::string& file, double share) {
     for (auto& work : works) work->wait();
     optimizer.step();
   };
-  MemoryBudget budget{Budget::savable(share > 0 ? share : 50), {.planning = {.effort = 0.1}, .plan_in_background = false}};
+  MemoryBudget budget{Budget::savable(share > 0 ? share : 50), {.planner = plan_by_bytes, .planning = {.effort = 0.1}, .plan_in_background = false}};
   for (int i = 0; i < 6; ++i) {
     if (share == 0) {
       body();
@@ -298,7 +298,7 @@ Contents all_reduced(int rank, const std::string& file, double share) {
       body();
     }
     const GuidedStepReport& last = budget.last();
-    if (share == least && i == 1) budget.set(budget.advise().smallest + 2_KiB);
+    if (share == least && i == 1) budget.set(budget.advise().smallest + 256_KiB);  // what Gloo's thread holds a little longer
     if (i < 2) continue;  // from the second step on there are gradients to be zeroed
     CHECK(last.planned);
     CHECK(last.recomputed > 0);

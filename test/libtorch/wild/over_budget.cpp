@@ -102,7 +102,7 @@ TEST_CASE("a budget below what can be held costs no more than its bound, step af
     const std::size_t calls = budget.graph().node_count();
     INFO("step " << i << ": " << calls << " calls, " << budget.last().recomputed << " again, " << budget.last().evicted << " evicted");
     CHECK(budget.last().over_budget);
-    CHECK(budget.last().peak <= start - expected.start + expected.floor);
+    CHECK(budget.last().peak <= start - expected.start + expected.floor + 4_KiB);  // small tensors are not spilled
     CHECK(budget.last().recomputed <= Remaker::recompute_bound(calls) + static_cast<std::int64_t>(calls));
     CHECK((contents(program.state()) == expected.states[static_cast<std::size_t>(i)]));
   }

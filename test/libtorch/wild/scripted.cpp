@@ -24,16 +24,16 @@ def mix(x, w):
 }  // namespace
 
 TEST_CASE("a scripted function in a tight budget", "[wild]") {
-  const auto unit = torch::jit::compile(source);
-  check_wild([=] {
+  check_wild([] {
+    const auto unit = torch::jit::compile(source);  // its first runs are profiled, and others optimized
     const Tensor w = torch::randn({64, 64}) * 0.1;
     return stack_with([=](const Tensor& h, int) { return unit->run_method("mix", h, w).toTensor(); });
   }, {.steps = 6});
 }
 
 TEST_CASE("a scripted function whose gradients are wanted", "[wild]") {
-  const auto unit = torch::jit::compile(source);
-  check_wild([=] {
+  check_wild([] {
+    const auto unit = torch::jit::compile(source);
     torch::manual_seed(6);
     const Tensor w = (torch::randn({64, 64}) * 0.1).requires_grad_();
     return Program{.step =

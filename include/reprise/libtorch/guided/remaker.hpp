@@ -127,6 +127,7 @@ class Remaker : public StorageOwner {
     marks_.reserve(storages);
     makeable_.reserve(values);
     pure_.reserve(values);
+    unfilled_.reserve(values);
     updated_at_.reserve(values);
     readers_.reserve(values);
   }
@@ -141,6 +142,7 @@ class Remaker : public StorageOwner {
     updated_at_.resize(recording().values.size());
     makeable_.resize(recording().values.size(), false);
     pure_.resize(recording().values.size(), false);
+    unfilled_.resize(recording().values.size(), false);
     readers_.resize(recording().values.size());
   }
 
@@ -187,6 +189,20 @@ class Remaker : public StorageOwner {
       note_result(call, result, exposed);
       if (!checks_ || recording().values[result.value.index].alias_of.valid()) continue;
       if (const auto storage = memory_to_check(result.value)) checks_->note_result(recording(), result.value, *storage.unsafeGetStorageImpl());
+    }
+    if (call.kind == CallKind::op && call.facts->copies_lazily) note_lazy_copy(call);
+  }
+
+  // Operand and copy share one block, and LibTorch says whose it is: neither is evicted, and nothing
+  // is recomputed from them.
+  void note_lazy_copy(const Call& call) {
+    std::vector<StorageIndex> sharing;
+    for (const ArgumentSlot& read : call.reads) sharing.push_back(recorder_.storage_of(read.value));
+    for (const ResultSlot& result : call.results) sharing.push_back(recorder_.storage_of(result.value));
+    for (const StorageIndex s : sharing) {
+      if (s == no_storage) continue;
+      storages_.note_shared_block(s);
+      written_by_pointer(s);
     }
   }
 
@@ -390,6 +406,7 @@ class Remaker : public StorageOwner {
   std::vector<Mark> marks_;                   // by StorageIndex
   std::vector<char> makeable_;                // by value: of those that brought contents
   std::vector<char> pure_;                    // likewise: every call that it takes may run again, and no source has changed or died
+  std::vector<char> unfilled_;                // likewise: some of its storage has not been written yet
   std::vector<Readers> readers_;              // by value, likewise
   GuideCounters counters_;
   const std::string* op_ = nullptr;  // the user's op that is about to run
@@ -458,8 +475,8 @@ class Remaker : public StorageOwner {
     if (s == no_storage || s >= storages_.size()) return {};
     const NodeId maker = recording().values[recorder_.maker_of(v).index].producer;
     const Call* call = maker.valid() ? &recording().calls[maker.index] : nullptr;
-    const bool settled = call == nullptr || call->kind != CallKind::op || !(call->facts->unfilled || may_linger(*call));
-    return settled ? storages_.memory_of(s) : c10::Storage{};
+    const bool settled = call == nullptr || call->kind != CallKind::op || !may_linger(*call);
+    return settled && !unfilled_[recorder_.maker_of(v).index] ? storages_.memory_of(s) : c10::Storage{};
   }
 
   void check_operands(NodeId node, std::span<const at::Tensor> tensors) const {
@@ -484,12 +501,23 @@ class Remaker : public StorageOwner {
     const ValueId before = recording().values[result.value.index].overwrites;
     const bool repeatable = call.repeatable && !exposed && !(result.from == ResultSlot::From::argument && marks_[s].exposed);
     const ValueId from = before.valid() ? recorder_.maker_of(before) : ValueId{};
+    unfilled_[result.value.index] = is_unfilled(call, result, from);
     makeable_[result.value.index] = repeatable && (!from.valid() || makeable(from));
     pure_[result.value.index] = repeatable && (!from.valid() || pure(from));
     if (result.from == ResultSlot::From::argument) storages_.look_at(s);
     marks_[s].unread = true;
     marks_[s].factory = call.reads.empty() || (!watches_host() && call.facts->makes_room);
     if (!pure_[result.value.index]) marks_[s].told = true;
+  }
+
+  // Whether some of the value's storage holds whatever lay there: the rest has not been written yet.
+  [[nodiscard]] bool is_unfilled(const Call& call, const ResultSlot& result, ValueId from) const {
+    if (call.kind == CallKind::op && call.facts->unfilled) return true;
+    if (!from.valid() || !unfilled_[from.index]) return false;
+    const Geometry& g = recording().values[result.value.index].geometry;
+    std::int64_t written = static_cast<std::int64_t>(c10::elementSize(g.dtype));
+    for (const std::int64_t size : g.sizes) written *= size;
+    return written < storages_.bytes(recorder_.storage_of(result.value)).count;
   }
 
   // The calls that would have to run for the value, each once. Of one that takes very many it is known soon enough that it is dear.

@@ -88,6 +88,15 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
     CountingAllocator::set_keeper(data, this, s);
   }
 
+  /// Other storages have the block as well, whoever lives longest frees it: it is not ours any more.
+  void note_shared_block(StorageIndex s) {
+    unwatch_writes(s);
+    Spot& spot = spots_[s];
+    if (spot.where == Where::resident && spot.data != nullptr) CountingAllocator::set_keeper(spot.data, {});
+    spot.where = Where::foreign;
+    spot.may_move = false;
+  }
+
   /// What is dropped keeps its address too, where it is large enough: whoever reads it through a pointer waits until it is made again.
   void keep_pointers() { keeps_pointers_ = ProtectedBlocks::available(); }
 
