@@ -11,7 +11,7 @@ execute_process(
 file(READ "${SOURCE_DIR}/include/reprise/report.hpp" report)
 set(left_out
   base/free_memory base/one_per_process plan/plan_file                                              # <filesystem>
-  graph/adapter graph/dependency graph/dependency_order                                             # Boost.Graph
+  graph/dependency_order                                                                            # for who asks
   plan/buffers_of pack/assign_offsets pack/first_fit pack/hole_list pack/page_give_backs           # arenas
   pack/skyline pack/step_addresses
   plan/step_plans plan/advice plan/background_planner plan/eviction base/flat_index                 # executors
@@ -19,7 +19,7 @@ set(left_out
 file(GLOB_RECURSE headers RELATIVE "${SOURCE_DIR}/include/reprise" "${SOURCE_DIR}/include/reprise/*.hpp")
 list(FILTER headers EXCLUDE REGEX "^(libtorch|cuda)(/|\\.hpp)")
 list(REMOVE_ITEM headers report.hpp)
-foreach(dear IN ITEMS boost/ nlohmann/json.hpp c++/filesystem bits/fs_path.h)
+foreach(dear IN ITEMS nlohmann/json.hpp c++/filesystem bits/fs_path.h)
   string(FIND "${included}" "${dear}" place)
   if(NOT place EQUAL -1)
     message(SEND_ERROR "reprise.hpp includes ${dear}: see what it costs with bench/compile_time, and keep it where it is used")

@@ -4,7 +4,7 @@
 // Beside it stands what costs a compiler much and is asked for by few (docs/install.md says how much):
 //   reprise/report.hpp                                                 what people look at: pages, plots, tables, pictures, listings
 //   reprise/plan/plan_file.hpp, reprise/base/free_memory.hpp                plans in files and the machine's memory: <filesystem>
-//   reprise/graph/adapter.hpp, dependency.hpp, dependency_order.hpp    the graph as Boost.Graph sees it
+//   reprise/graph/dependency_order.hpp                                 an order in which everything can run
 //   reprise/pack/assign_offsets.hpp, page_give_backs.hpp               a plan's buffers in one arena, and what they stand on
 //   reprise/plan/step_plans.hpp, reprise/guide/                        for what carries plans out; guide/eviction.hpp has EvictionPolicy
 //
@@ -18,8 +18,10 @@
 #include <reprise/base/version.hpp>
 #include <reprise/plan/concepts.hpp>
 
+#include <reprise/graph/adapter.hpp>
 #include <reprise/graph/analysis.hpp>
 #include <reprise/graph/builder.hpp>
+#include <reprise/graph/dependency.hpp>
 #include <reprise/graph/json.hpp>
 #include <reprise/graph/json_parser.hpp>
 #include <reprise/graph/json_records.hpp>

@@ -45,10 +45,24 @@ TEST_CASE("an activation's uses are those of everything in its storage") {
   const StepGraph graph = toy_graph();
   const std::vector<StorageUse> uses = activation_uses(graph);
   REQUIRE(uses.size() == 2);
-  CHECK(uses[0] == StorageUse{.storage = graph.value(h).storage, .value = h, .bytes = 8192_B, .created = norm, .last_forward = flat,
-                                 .first_backward = grad, .last_backward = grad, .saved = h_relu});
+  CHECK(uses[0] == StorageUse{.storage = graph.value(h).storage, .value = h, .bytes = 8192_B, .created = norm, .first_forward = norm,
+                                 .last_forward = flat, .first_backward = grad, .last_backward = grad, .saved = h_relu});
   CHECK(uses[1] == StorageUse{.storage = graph.value(wide).storage, .value = wide, .bytes = 16384_B, .created = wide_node,
-                                 .last_forward = sum, .first_backward = {}, .last_backward = {}, .saved = {}});
+                                 .first_forward = wide_node, .last_forward = sum, .first_backward = {}, .last_backward = {}, .saved = {}});
+}
+
+TEST_CASE("a dead range lies between the last forward and the first backward use") {
+  const std::vector<StorageUse> uses = activation_uses(toy_graph());
+  const DeadRange dead = dead_range(uses[0]);
+  CHECK(dead == DeadRange{flat, grad});
+  CHECK(dead.covers(wide_node));
+  CHECK(dead.covers(sum));
+  CHECK_FALSE(dead.covers(flat));
+  CHECK_FALSE(dead.covers(grad));
+  CHECK_FALSE(dead.empty());
+  CHECK(dead_range(uses[1]) == DeadRange{});  // backward does not use wide
+  CHECK(dead_range(uses[1]).empty());
+  CHECK(DeadRange{flat, wide_node}.empty());
 }
 
 TEST_CASE("storage lifetimes run from the producer to the last use of anything inside") {
@@ -104,6 +118,48 @@ TEST_CASE("a graph without backward nodes has no boundary, and one without nodes
   CHECK_FALSE(a.first_backward.valid());
   CHECK_FALSE(a.memory.peak_node.valid());
   CHECK(a.memory.peak == 8_B);
+}
+
+TEST_CASE("Boost.Graph's search finds the uses that a walk through the nodes finds") {
+  std::size_t saved = 0, dead = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    testing::Rng rng{seed};
+    const StepGraph graph = testing::random_graph(rng, {.nodes = 5 + rng.below(40)});
+    INFO("seed " << seed);
+    const std::size_t turn = rng.below(graph.node_count());
+    const auto phase = [turn](NodeId n) { return n.index < turn ? Phase::forward : Phase::backward; };
+    std::vector<StorageUse> walked(graph.storage_count());
+    for (std::size_t i = 0; i < walked.size(); ++i) {
+      const Storage& s = graph.storage(StorageId{i});
+      walked[i] = {.storage = StorageId{i}, .value = s.owner, .bytes = s.bytes, .created = graph.value(s.owner).producer};
+    }
+    const auto use = [&](NodeId n, ValueId v, bool reads) {
+      StorageUse& u = walked[graph.value(v).storage.index];
+      if (phase(n) == Phase::forward) {
+        if (!u.first_forward.valid()) u.first_forward = n;
+        u.last_forward = n;
+      } else {
+        if (!u.first_backward.valid()) u.first_backward = n;
+        if (!u.saved.valid() && reads) u.saved = viewed(graph, v);
+        u.last_backward = n;
+      }
+    };
+    for (std::size_t i = 0; i < graph.node_count(); ++i) {
+      for (ValueId v : graph.inputs(NodeId{i})) use(NodeId{i}, v, true);
+      for (ValueId v : graph.outputs(NodeId{i})) {
+        use(NodeId{i}, v, false);
+        if (const ValueId t = graph.value(v).target(); t.valid()) use(NodeId{i}, t, graph.value(t).producer != NodeId{i});
+      }
+    }
+    const std::vector<StorageUse> found = storage_uses(GraphAdapter{graph, Edges::data}, phase);
+    REQUIRE(found == walked);
+    for (const StorageUse& u : found) {
+      saved += u.saved.valid() ? 1u : 0u;
+      dead += dead_range(u).empty() ? 0u : 1u;
+    }
+  }
+  CHECK(saved > 1000);
+  CHECK(dead > 500);
 }
 
 TEST_CASE("lifetimes and roles add up to the simulator's bytes on random graphs") {

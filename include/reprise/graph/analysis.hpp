@@ -12,15 +12,25 @@
 //   StepAnalysis a = analyse(graph);
 //   a.first_backward               grad
 //   a.activations[0]               h: created by norm, last forward use flat, first and last backward use grad, backward reads h.relu
+//   dead_range(a.activations[0])   after flat, before grad: wide and sum run, and nobody asks for h
 //   a.memory.peak, .peak_node      28740 B, sum
 //   a.memory.peak_by_role[activation]      24576 B
+//
+// Liveness is read off GraphAdapter by one breadth-first search of Boost.Graph: a data edge is a use of what flows, by the node that
+// it leads to. What a node makes, overwrites, or finds there from the start, no edge shows; the visitor asks the node.
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
+#include <boost/graph/breadth_first_search.hpp>
+#include <boost/pending/queue.hpp>
+#include <boost/property_map/property_map.hpp>
+
+#include <reprise/graph/adapter.hpp>
 #include <reprise/graph/simulate.hpp>
 #include <reprise/graph/step_graph.hpp>
 
@@ -41,25 +51,14 @@ struct StorageLifetime {
   bool operator==(const StorageLifetime&) const = default;
 };
 
-/// By storage. Throws Errc::bad_schedule where the graph's own order cannot be run.
-[[nodiscard]] inline std::vector<StorageLifetime> storage_lifetimes(const StepGraph& graph) {
-  std::vector<StorageLifetime> lifetimes(graph.storage_count());
-  const Schedule order = own_order(graph);
-  for (const StorageInstance& s : resolve(graph, order).storages) {
-    StorageLifetime& life = lifetimes[s.storage.index];
-    if (s.made_by != no_index) life.first = order[s.made_by];
-    if (s.last < order.size()) life.last = order[s.last];
-  }
-  return lifetimes;
-}
-
 /// When a storage is used. A view or an in-place write of what is in it is a use of it.
 struct StorageUse {
   StorageId storage{};
   ValueId value{};  ///< the value that brought the bytes
   Bytes bytes{};
   NodeId created{};         ///< none for what is there at the start
-  NodeId last_forward{};    ///< its creation included; none where no forward node touches it
+  NodeId first_forward{};   ///< its creation included; none where no forward node touches it
+  NodeId last_forward{};    ///< the same node where only one touches it
   NodeId first_backward{};  ///< none where backward does not use it
   NodeId last_backward{};
   ValueId saved{};  ///< the version that backward reads first: the value itself, or what it was overwritten with; none
@@ -72,40 +71,131 @@ struct StorageUse {
   return v;
 }
 
-/// By storage.
-[[nodiscard]] inline std::vector<StorageUse> storage_uses(const StepGraph& graph) {
+/// Between the last forward and the first backward use: the bytes are there, and nobody asks for them.
+struct DeadRange {
+  NodeId after{}, before{};  ///< both none where forward or backward does not use the storage
+  [[nodiscard]] bool empty() const { return !after.valid() || before.index <= after.index + 1; }
+  [[nodiscard]] bool covers(NodeId n) const { return after.valid() && after < n && n < before; }
+  bool operator==(const DeadRange&) const = default;
+};
+
+[[nodiscard]] inline DeadRange dead_range(const StorageUse& use) {
+  if (!use.last_forward.valid() || !use.first_backward.valid()) return {};
+  return {use.last_forward, use.first_backward};
+}
+
+/// A node reads a value, makes it, or is given it to overwrite.
+struct Use {
+  NodeId node{};
+  ValueId value{};
+  bool reads = false;
+};
+
+/// Lists uses, as a visitor of Boost.Graph's breadth-first search.
+struct UseVisitor : boost::default_bfs_visitor {
+  std::vector<Use>* uses = nullptr;
+
+  void discover_vertex(NodeId n, const GraphAdapter<StepGraph>& adapter) const {
+    const StepGraph& graph = adapter.graph();
+    for (ValueId v : graph.outputs(n)) uses->push_back({n, v, false});
+    const auto given = graph.inputs(n);
+    for (ValueId v : reads(graph, n))
+      if (!producer(graph, v).valid())
+        uses->push_back({n, v, graph.value(v).producer != n || std::find(given.begin(), given.end(), v) != given.end()});
+  }
+  void examine_edge(EdgeId e, const GraphAdapter<StepGraph>& adapter) const {
+    const Dependency& d = adapter.dependency(e);
+    if (d.is_data()) uses->push_back({d.to, d.value, true});
+  }
+};
+
+/// All uses of all values, in no order that means anything.
+[[nodiscard]] inline std::vector<Use> all_uses(const GraphAdapter<StepGraph>& adapter) {
+  std::vector<Use> uses;
+  UseVisitor visitor;
+  visitor.uses = &uses;
+  std::vector<boost::default_color_type> colors(num_vertices(adapter));
+  boost::queue<NodeId> open;
+  const auto [begin, end] = vertices(adapter);
+  boost::breadth_first_search(adapter, begin, end, open, visitor,
+                              boost::make_iterator_property_map(colors.begin(), NodeIndexMap{}));
+  return uses;
+}
+
+/// The first of the versions of a storage that a node reads; none where it reads none.
+[[nodiscard]] inline ValueId first_read(const StepGraph& graph, NodeId n, StorageId s) {
+  for (ValueId v : graph.inputs(n))
+    if (graph.value(v).storage == s) return viewed(graph, v);
+  for (ValueId v : graph.outputs(n))
+    if (const ValueId t = graph.value(v).target(); t.valid() && graph.value(t).storage == s && graph.value(t).producer != n)
+      return viewed(graph, t);
+  return {};
+}
+
+/// By storage. `phase(n)` says whether a node belongs to the forward or to the backward pass.
+template <class PhaseOf>
+[[nodiscard]] std::vector<StorageUse> storage_uses(const GraphAdapter<StepGraph>& adapter, PhaseOf phase) {
+  const StepGraph& graph = adapter.graph();
   std::vector<StorageUse> uses(graph.storage_count());
+  std::vector<NodeId> reader(graph.storage_count());  // the first of the backward pass
   for (std::size_t i = 0; i < graph.storage_count(); ++i) {
     const Storage& s = graph.storage(StorageId{i});
     uses[i] = {.storage = StorageId{i}, .value = s.owner, .bytes = s.bytes, .created = graph.value(s.owner).producer};
   }
-  const auto use = [&](NodeId n, ValueId v, bool reads) {
-    StorageUse& a = uses[graph.value(v).storage.index];
-    if (graph.node(n).phase == Phase::forward) a.last_forward = n;
-    if (graph.node(n).phase != Phase::backward) return;
-    if (!a.first_backward.valid()) a.first_backward = n;
-    if (!a.saved.valid() && reads) a.saved = viewed(graph, v);
-    a.last_backward = n;
-  };
-  for (std::size_t i = 0; i < graph.node_count(); ++i) {
-    const NodeId n{i};
-    for (ValueId v : graph.inputs(n)) use(n, v, true);
-    for (ValueId v : graph.outputs(n)) {
-      use(n, v, false);
-      if (!graph.value(v).owns()) use(n, graph.value(v).target(), graph.value(graph.value(v).target()).producer != n);
+  const auto first = [](NodeId& known, NodeId n) { known = std::min(known, n); };  // none is the highest of all
+  const auto last = [](NodeId& known, NodeId n) { known = known.valid() ? std::max(known, n) : n; };
+  for (const auto& [n, v, reads] : all_uses(adapter)) {
+    StorageUse& use = uses[graph.value(v).storage.index];
+    if (phase(n) == Phase::forward) {
+      first(use.first_forward, n);
+      last(use.last_forward, n);
+    } else if (phase(n) == Phase::backward) {
+      first(use.first_backward, n);
+      last(use.last_backward, n);
+      if (reads) first(reader[use.storage.index], n);
     }
   }
+  for (StorageUse& use : uses)
+    if (const NodeId n = reader[use.storage.index]; n.valid()) use.saved = first_read(graph, n, use.storage);
   return uses;
 }
 
+/// By storage, with the phases that the graph's nodes are labelled with.
+[[nodiscard]] inline std::vector<StorageUse> storage_uses(const StepGraph& graph) {
+  return storage_uses(GraphAdapter{graph, Edges::data}, [&graph](NodeId n) { return graph.node(n).phase; });
+}
+
 /// Of every storage whose owner is an activation and not persistent, in the order of creation.
-[[nodiscard]] inline std::vector<StorageUse> activation_uses(const StepGraph& graph) {
-  std::vector<StorageUse> uses = storage_uses(graph);
-  std::erase_if(uses,
-                [&](const StorageUse& a) { return graph.storage(a.storage).persistent || graph.value(a.value).role != Role::activation; });
+[[nodiscard]] inline std::vector<StorageUse> activation_uses(const StepGraph& graph, std::vector<StorageUse> uses) {
+  std::erase_if(uses, [&](const StorageUse& a) {
+    return graph.storage(a.storage).persistent || graph.value(a.value).role != Role::activation;
+  });
   const auto rank = [](const StorageUse& a) { return a.created.valid() ? a.created.index + std::int64_t{1} : 0; };
   std::stable_sort(uses.begin(), uses.end(), [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
   return uses;
+}
+
+[[nodiscard]] inline std::vector<StorageUse> activation_uses(const StepGraph& graph) {
+  return activation_uses(graph, storage_uses(graph));
+}
+
+/// By storage: what is there at the start has no first node, what the step hands over no last one. What is there at the start and
+/// never used goes with the first node.
+[[nodiscard]] inline std::vector<StorageLifetime> storage_lifetimes(const StepGraph& graph) {
+  std::vector<StorageLifetime> lifetimes(graph.storage_count());
+  for (const Use& use : all_uses(GraphAdapter{graph, Edges::data})) {
+    NodeId& last = lifetimes[graph.value(use.value).storage.index].last;
+    last = last.valid() ? std::max(last, use.node) : use.node;
+  }
+  for (std::size_t i = 0; i < lifetimes.size(); ++i) {
+    const Storage& s = graph.storage(StorageId{i});
+    StorageLifetime& life = lifetimes[i];
+    if (s.persistent) life = {};
+    else life.first = graph.value(s.owner).producer;
+    if (!s.persistent && !life.last.valid() && graph.node_count() > 0) life.last = NodeId{std::size_t{0}};
+  }
+  for (ValueId v : graph.outputs()) lifetimes[graph.value(v).storage.index].last = {};
+  return lifetimes;
 }
 
 /// Bytes over time, and what stands at the peak.

@@ -9,8 +9,9 @@
 //   recompute_cone(adapter, h_flat, {h_relu})   flat, from h.relu
 //   recompute_cone(adapter, h_relu, {h})        norm, relu, from x: relu_ would destroy the h that is kept, so it needs one of its own
 //
-// Functions that take a Boost.Graph graph work on any: GraphAdapter, adjacency_list, a filtered or reversed view. An order in which
-// all of it can run is in graph/dependency_order.hpp, which costs Boost.Graph's algorithms to include.
+// All of it is Boost.Graph's breadth-first search: along the edges of an adapter, or against them (reverse_graph) where only some
+// edges count (filtered_graph). Functions that take a Boost.Graph graph work on any: GraphAdapter, adjacency_list, a view of one.
+// An order in which all of it can run is in graph/dependency_order.hpp.
 
 #include <algorithm>
 #include <cstddef>
@@ -18,7 +19,12 @@
 #include <span>
 #include <vector>
 
+#include <boost/graph/breadth_first_search.hpp>
+#include <boost/graph/filtered_graph.hpp>
 #include <boost/graph/graph_traits.hpp>
+#include <boost/graph/reverse_graph.hpp>
+#include <boost/pending/queue.hpp>
+#include <boost/property_map/property_map.hpp>
 
 #include <reprise/graph/adapter.hpp>
 #include <reprise/graph/step_graph.hpp>
@@ -28,24 +34,65 @@ namespace reprise {
 template <class Graph>
 using vertex_of = typename boost::graph_traits<Graph>::vertex_descriptor;
 
+/// A predicate of the caller's as Boost.Graph's views want it: to be copied, assigned, and made out of nothing. One type for all of
+/// them, so that the views and searches are compiled once. The predicate must outlive it.
+template <class Edge>
+class EdgeFilter {
+ public:
+  EdgeFilter() = default;
+  template <class Passes>
+  explicit EdgeFilter(const Passes& passes)
+      : passes_(&passes), call_([](const void* p, Edge e) -> bool { return (*static_cast<const Passes*>(p))(e); }) {}
+  bool operator()(Edge e) const { return call_(passes_, e); }
+
+ private:
+  const void* passes_ = nullptr;
+  bool (*call_)(const void*, Edge) = nullptr;
+};
+
+/// Breadth-first search, again and again on graphs of one size: each search takes as long as what it finds, not as the graph.
+template <class Vertex, class IndexMap>
+class ReachSearch {
+ public:
+  ReachSearch(std::size_t vertices, IndexMap index) : index_(index), colors_(vertices, boost::white_color) {}
+
+  /// All vertices that a path leads to from one of `starts`, these included, each once. Valid until the next search.
+  /// Needs IncidenceGraph.
+  template <class Graph>
+  const std::vector<Vertex>& from(const Graph& graph, std::span<const Vertex> starts) {
+    for (const Vertex v : found_) colors_[get(index_, v)] = boost::white_color;
+    found_.clear();
+    const auto colors = boost::make_iterator_property_map(colors_.begin(), index_);
+    for (const Vertex start : starts)
+      if (get(colors, start) == boost::white_color)
+        boost::breadth_first_visit(graph, start, open_, Collect{{}, &found_}, colors);
+    return found_;
+  }
+
+ private:
+  struct Collect : boost::default_bfs_visitor {
+    std::vector<Vertex>* found;
+    Collect(boost::default_bfs_visitor base, std::vector<Vertex>* list) : boost::default_bfs_visitor(base), found(list) {}
+    template <class Graph>
+    void discover_vertex(Vertex v, const Graph&) const {
+      found->push_back(v);
+    }
+  };
+
+  IndexMap index_;
+  std::vector<boost::default_color_type> colors_;  // by vertex; not white: in found_
+  std::vector<Vertex> found_;
+  boost::queue<Vertex> open_;
+};
+
 /// All vertices that a path leads to from one of `starts`, these included, by vertex_index. Needs IncidenceGraph.
 template <class Graph>
 [[nodiscard]] std::vector<bool> reachable(const Graph& graph, std::span<const vertex_of<Graph>> starts) {
   const auto index = get(boost::vertex_index, graph);
-  std::vector<bool> found(num_vertices(graph), false);
-  std::vector<vertex_of<Graph>> open;
-  const auto visit = [&](vertex_of<Graph> v) {
-    if (found[get(index, v)]) return;
-    found[get(index, v)] = true;
-    open.push_back(v);
-  };
-  for (const auto start : starts) visit(start);
-  while (!open.empty()) {
-    const auto v = open.back();
-    open.pop_back();
-    for (auto [edge, end] = out_edges(v, graph); edge != end; ++edge) visit(target(*edge, graph));
-  }
-  return found;
+  ReachSearch<vertex_of<Graph>, decltype(index)> search{num_vertices(graph), index};
+  std::vector<bool> reached(num_vertices(graph), false);
+  for (const auto v : search.from(graph, starts)) reached[get(index, v)] = true;
+  return reached;
 }
 
 /// Whether a path leads from one to the other; true where they are the same.
@@ -70,22 +117,33 @@ template <class G>
   return nodes_of(found);
 }
 
+/// Searches against the direction of an adapter's edges: what had to run for this?
+template <class G>
+class ConeSearch {
+ public:
+  explicit ConeSearch(const GraphAdapter<G>& adapter) : adapter_(&adapter), search_(num_vertices(adapter), {}) {}
+
+  /// All nodes from which a path of edges that `passes` accepts leads to one of `ends`, these included, each once, in no order that
+  /// means anything. Valid until the next search.
+  template <class Passes>
+  const std::vector<NodeId>& leading_to(std::span<const NodeId> ends, const Passes& passes) {
+    const boost::filtered_graph<GraphAdapter<G>, EdgeFilter<EdgeId>> passed{*adapter_, EdgeFilter<EdgeId>{passes}};
+    return search_.from(boost::make_reverse_graph(passed), ends);
+  }
+
+  [[nodiscard]] const GraphAdapter<G>& adapter() const { return *adapter_; }
+
+ private:
+  const GraphAdapter<G>* adapter_;
+  ReachSearch<NodeId, NodeIndexMap> search_;
+};
+
 /// All nodes from which a path of edges that `passes` accepts leads to n, n included.
 template <class G, class Passes>
 [[nodiscard]] std::vector<bool> leading_to(const GraphAdapter<G>& adapter, NodeId n, Passes passes) {
   std::vector<bool> found(num_vertices(adapter), false);
-  std::vector<NodeId> open{n};
-  found[n.index] = true;
-  while (!open.empty()) {
-    const NodeId to = open.back();
-    open.pop_back();
-    for (auto [edge, end] = in_edges(to, adapter); edge != end; ++edge) {
-      const NodeId from = source(*edge, adapter);
-      if (found[from.index] || !passes(*edge)) continue;
-      found[from.index] = true;
-      open.push_back(from);
-    }
-  }
+  ConeSearch<G> search{adapter};
+  for (NodeId m : search.leading_to(std::span{&n, 1}, passes)) found[m.index] = true;
   return found;
 }
 
@@ -125,22 +183,35 @@ void inspect_cone(const G& graph, const std::vector<bool>& kept, RecomputeCone& 
   }
 }
 
+/// Whether having what edge e leads to again takes what it comes from as well: it goes through data that is not kept, or that the
+/// reader will destroy. `kept(v)` says which values are there.
+template <class G, class Kept>
+[[nodiscard]] auto through_missing_data(const GraphAdapter<G>& adapter, Kept kept) {
+  return [&adapter, kept](EdgeId e) {
+    const Dependency& d = adapter.dependency(e);
+    return d.is_data() && (!kept(d.value) || destroys(adapter.graph(), d.to, d.value));
+  };
+}
+
 /// What must run to have `target` again, where the values that `kept` marks and those that are there from the start can be read.
 /// Time is not part of the question: whether something kept has been overwritten by then, the caller knows, or the simulator.
 template <class G>
-[[nodiscard]] RecomputeCone recompute_cone(const GraphAdapter<G>& adapter, ValueId target, const std::vector<bool>& kept) {
-  const G& graph = adapter.graph();
+[[nodiscard]] RecomputeCone recompute_cone(ConeSearch<G>& search, ValueId target, const std::vector<bool>& kept) {
+  const G& graph = search.adapter().graph();
   const NodeId last = producer(graph, target);
   if (!last.valid()) return {.nodes = {}, .sources = {}, .lost = {target}, .only_once = {}};
-  // A recomputation goes on through data that is not kept, or that the reader will destroy.
-  const auto not_at_hand = [&](EdgeId e) {
-    const Dependency& d = adapter.dependency(e);
-    return d.is_data() && (!kept[d.value.index] || destroys(graph, d.to, d.value));
-  };
   RecomputeCone cone;
-  cone.nodes = nodes_of(leading_to(adapter, last, not_at_hand));
+  cone.nodes = search.leading_to(std::span{&last, 1},
+                                 through_missing_data(search.adapter(), [&kept](ValueId v) { return kept[v.index]; }));
+  std::sort(cone.nodes.begin(), cone.nodes.end());
   inspect_cone(graph, kept, cone);
   return cone;
+}
+
+template <class G>
+[[nodiscard]] RecomputeCone recompute_cone(const GraphAdapter<G>& adapter, ValueId target, const std::vector<bool>& kept) {
+  ConeSearch<G> search{adapter};
+  return recompute_cone(search, target, kept);
 }
 
 /// As above, with the kept values in a list.

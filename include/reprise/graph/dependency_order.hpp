@@ -1,6 +1,5 @@
 #pragma once
-// An order in which everything can run, by Boost.Graph's depth-first search. Not in reprise.hpp: Boost's algorithms take more than a
-// second to include, and nothing else in Reprise needs them.
+// An order in which everything can run, by Boost.Graph's depth-first search.
 //
 //   x ──norm──▶ h ──relu_──▶ h.relu ──view──▶ h.flat ──grad──▶ g          x ──wide──▶ wide ──sum──▶ loss
 //

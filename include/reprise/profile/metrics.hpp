@@ -93,12 +93,12 @@ struct ActivationMetrics {
 }
 
 /// Fills in what recomputing `result` takes. `kept` says what is there.
-inline void measure_recomputation(const GraphAdapter<StepGraph>& adapter, ValueId result, const std::vector<bool>& kept,
+inline void measure_recomputation(ConeSearch<StepGraph>& cones, ValueId result, const std::vector<bool>& kept,
                                   ActivationMetrics& m) {
-  RecomputeCone cone = recompute_cone(adapter, result, kept);
+  RecomputeCone cone = recompute_cone(cones, result, kept);
   m.recomputable = cone.possible();
   if (!m.recomputable) return;
-  const StepGraph alone = cone_graph(adapter.graph(), cone, result);
+  const StepGraph alone = cone_graph(cones.adapter().graph(), cone, result);
   const Simulation run = simulate(alone, own_order(alone));
   m.recomp_time = run.time;
   m.recomp_memory = run.peak;
@@ -114,10 +114,10 @@ inline void measure_recomputation(const GraphAdapter<StepGraph>& adapter, ValueI
   return starts;
 }
 
-/// From the end of one node to the start of another; 0 where one of them is none, or they stand the other way round.
-[[nodiscard]] inline Microseconds time_between(std::span<const double> starts, NodeId from, NodeId to) {
-  if (!from.valid() || !to.valid() || to <= from) return {};
-  return {starts[to.index] - starts[from.index + 1]};
+/// From the end of the node before a dead range to the start of the one behind it; 0 where there is none.
+[[nodiscard]] inline Microseconds time_of(std::span<const double> starts, const DeadRange& range) {
+  if (!range.after.valid() || range.before <= range.after) return {};
+  return {starts[range.before.index] - starts[range.after.index + 1]};
 }
 
 /// One entry an activation, in the order of creation. What backward does not use has no inactive time; recomputing it means making
@@ -125,19 +125,21 @@ inline void measure_recomputation(const GraphAdapter<StepGraph>& adapter, ValueI
 [[nodiscard]] inline std::vector<ActivationMetrics> activation_metrics(const Profile& profile) {
   const StepGraph& graph = profile.graph;
   const GraphAdapter adapter{graph, Edges::data};
-  std::vector<bool> kept = kept_for_backward(graph, storage_uses(graph));
+  ConeSearch<StepGraph> cones{adapter};
+  const std::vector<StorageUse> uses = storage_uses(adapter, [&graph](NodeId n) { return graph.node(n).phase; });
+  std::vector<bool> kept = kept_for_backward(graph, uses);
   std::vector<std::vector<ValueId>> inside(graph.storage_count());  // kept values, by storage
   for (std::size_t i = 0; i < kept.size(); ++i)
     if (kept[i]) inside[graph.value(ValueId{i}).storage.index].push_back(ValueId{i});
   const std::vector<double> starts = start_times(graph);
 
   std::vector<ActivationMetrics> all;
-  for (const StorageUse& use : activation_uses(graph)) {
+  for (const StorageUse& use : activation_uses(graph, uses)) {
     ActivationMetrics m;
     m.use = use;
-    m.inactive_time = time_between(starts, use.last_forward, use.first_backward);
+    m.inactive_time = time_of(starts, dead_range(use));
     for (ValueId v : inside[use.storage.index]) kept[v.index] = false;
-    measure_recomputation(adapter, use.saved.valid() ? use.saved : use.value, kept, m);
+    measure_recomputation(cones, use.saved.valid() ? use.saved : use.value, kept, m);
     for (ValueId v : inside[use.storage.index]) kept[v.index] = true;
     m.swap_time = profile.storages[use.storage.index].swap_out + profile.storages[use.storage.index].swap_in;
     all.push_back(std::move(m));

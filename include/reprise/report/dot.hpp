@@ -14,10 +14,15 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <ostream>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <boost/graph/named_function_params.hpp>
+#include <boost/graph/neighbor_bfs.hpp>
+#include <boost/property_map/property_map.hpp>
 
 #include <reprise/base/error.hpp>
 #include <reprise/base/units.hpp>
@@ -51,23 +56,26 @@ struct DotOptions {
   return out += '"';
 }
 
+/// Counts how many edges away from the first node the others are: a visitor of Boost.Graph's search in both directions.
+struct DistanceVisitor : boost::neighbor_bfs_visitor<> {
+  std::vector<std::size_t>* away = nullptr;  // by node
+
+  void tree_out_edge(EdgeId e, const GraphAdapter<StepGraph>& g) { (*away)[target(e, g).index] = (*away)[source(e, g).index] + 1; }
+  void tree_in_edge(EdgeId e, const GraphAdapter<StepGraph>& g) { (*away)[source(e, g).index] = (*away)[target(e, g).index] + 1; }
+};
+
 /// Whether each node is at most `radius` edges away from one, in either direction.
 [[nodiscard]] inline std::vector<bool> nodes_near(const GraphAdapter<StepGraph>& adapter, NodeId around, std::size_t radius) {
-  std::vector<bool> near(num_vertices(adapter), false);
-  near[around.index] = true;
-  std::vector<NodeId> edge_of_it{around}, next;
-  const auto visit = [&](NodeId n) {
-    if (!near[n.index]) next.push_back(n);
-    near[n.index] = true;
-  };
-  for (std::size_t step = 0; step < radius && !edge_of_it.empty(); ++step) {
-    next.clear();
-    for (NodeId n : edge_of_it) {
-      for (auto [e, end] = out_edges(n, adapter); e != end; ++e) visit(target(*e, adapter));
-      for (auto [e, end] = in_edges(n, adapter); e != end; ++e) visit(source(*e, adapter));
-    }
-    edge_of_it.swap(next);
-  }
+  constexpr std::size_t not_found = std::numeric_limits<std::size_t>::max();
+  std::vector<std::size_t> away(num_vertices(adapter), not_found);
+  std::vector<boost::default_color_type> colors(num_vertices(adapter));
+  DistanceVisitor visitor;
+  visitor.away = &away;
+  away[around.index] = 0;
+  boost::neighbor_breadth_first_search(
+      adapter, around, boost::visitor(visitor).color_map(boost::make_iterator_property_map(colors.begin(), NodeIndexMap{})));
+  std::vector<bool> near(away.size());
+  for (std::size_t i = 0; i < away.size(); ++i) near[i] = away[i] <= radius && away[i] != not_found;
   return near;
 }
 

@@ -228,9 +228,6 @@ class Chart {
 
   void legend(std::vector<LegendEntry> entries) { legend_ = std::move(entries); }
 
-  /// The largest y that the axis shows.
-  [[nodiscard]] double y_end() const { return y_.end(); }
-
   [[nodiscard]] std::string svg() const {
     const double shift = legend_fits() ? 0 : legend_line;
     std::string out = svg_begin(width, height + shift, text_.title, text_.subtitle);

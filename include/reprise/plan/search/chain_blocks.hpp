@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include <reprise/graph/analysis.hpp>
+#include <reprise/graph/dependency.hpp>
 #include <reprise/plan/search/lazy_recompute.hpp>
 
 namespace reprise {
@@ -45,7 +47,10 @@ class ChainBlocks {
   /// Where `stop` says so, blocks are left with fewer ways of keeping them.
   ChainBlocks(const ScheduleFacts& facts, std::size_t most_blocks, std::size_t most_ways,
               const std::function<bool()>& stop = {})
-      : facts_(facts), graph_(facts.graph()), backward_(backward_start(graph_)) {
+      : graph_(facts.graph()),
+        adapter_(facts.adapter()),
+        backward_(backward_start(graph_)),
+        cones_(adapter_) {
     cut(most_blocks);
     give_backward();
     find_made();
@@ -80,15 +85,11 @@ class ChainBlocks {
   // Nodes before which one storage alone is handed on, and the end of the forward pass.
   [[nodiscard]] std::vector<std::uint32_t> borders() {
     const std::size_t storages = graph_.storage_count();
-    made_.assign(storages, none);
-    last_.assign(storages, 0);
-    for (std::uint32_t n = 0; n < backward_; ++n)
-      for (auto list : {graph_.inputs(NodeId{n}), graph_.outputs(NodeId{n})})
-        for (ValueId v : list) {
-          const std::uint32_t s = graph_.value(v).storage.index;
-          if (made_[s] == none) made_[s] = n;
-          last_[s] = n;
-        }
+    const auto phase = [this](NodeId n) { return n.index < backward_ ? Phase::forward : Phase::backward; };
+    for (const StorageUse& use : storage_uses(adapter_, phase)) {
+      made_.push_back(use.first_forward.index);
+      last_.push_back(use.last_forward.index);
+    }
     std::int64_t largest = 0;
     for (std::uint32_t s = 0; s < storages; ++s)
       if (made_[s] != none && !graph_.storages()[s].persistent) largest = std::max(largest, graph_.storages()[s].bytes.count);
@@ -119,11 +120,11 @@ class ChainBlocks {
     for (std::uint32_t n = backward_; n < graph_.node_count(); ++n) {
       std::uint32_t highest = 0;
       bool reads_forward = false;
-      for (std::uint32_t v : facts_.reads(n)) {
-        const NodeId producer = graph_.values()[v].producer;
-        if (!producer.valid() || producer.index >= backward_ || !counts(graph_.values()[v].storage.index)) continue;
+      for (auto [e, end] = in_edges(NodeId{n}, adapter_); e != end; ++e) {
+        const Dependency& d = adapter_.dependency(*e);
+        if (d.from.index >= backward_ || !counts(graph_.value(d.value).storage.index)) continue;
         reads_forward = true;
-        highest = std::max(highest, block_of_[producer.index]);
+        highest = std::max(highest, block_of_[d.from.index]);
       }
       if (reads_forward) current = std::min(current, highest);
       blocks_[current].backward.push_back(n);
@@ -221,32 +222,31 @@ class ChainBlocks {
 
   // The time of everything that has to run in the block's forward part to have what is not kept again.
   [[nodiscard]] double time_again(const ChainBlock& b, const ChainBlock::Keep& keep) {
-    mark_.resize(graph_.node_count(), 0);
     kept_.resize(graph_.storage_count(), 0);
     ++stamp_;
     for (std::size_t k = 0; k < b.made.size(); ++k)
       if (keep.storages[k]) kept_[b.made[k].id] = stamp_;
-    std::vector<std::uint32_t> stack;
+    const auto inside = [&b](NodeId n) { return n.valid() && n.index >= b.forward.front() && n.index <= b.forward.back(); };
+    std::vector<NodeId> missing;
     for (std::size_t k = 0; k < b.made.size(); ++k)
-      if (!keep.storages[k]) stack.insert(stack.end(), b.made[k].wanted.begin(), b.made[k].wanted.end());
+      if (!keep.storages[k])
+        for (std::uint32_t v : b.made[k].wanted)
+          if (const NodeId n = graph_.values()[v].producer; inside(n)) missing.push_back(n);
     double time = 0;
-    while (!stack.empty()) {
-      const Value& value = graph_.values()[stack.back()];
-      stack.pop_back();
-      if (!value.producer.valid() || value.producer.index < b.forward.front() || value.producer.index > b.forward.back()) continue;
-      if (kept_[value.storage.index] == stamp_ || mark_[value.producer.index] == stamp_) continue;
-      mark_[value.producer.index] = stamp_;
-      time += graph_.nodes()[value.producer.index].time.count;
-      for (std::uint32_t v : facts_.reads(value.producer.index)) stack.push_back(v);
-    }
+    for (NodeId n : cones_.leading_to(missing, [&](EdgeId e) {
+           const Dependency& d = adapter_.dependency(e);
+           return inside(d.from) && kept_[graph_.value(d.value).storage.index] != stamp_;
+         }))
+      time += graph_.node(n).time.count;
     return time;
   }
 
-  const ScheduleFacts& facts_;
   const StepGraph& graph_;
+  const GraphAdapter<StepGraph>& adapter_;
   std::uint32_t backward_;
+  ConeSearch<StepGraph> cones_;
   std::vector<ChainBlock> blocks_;
-  std::vector<std::uint32_t> block_of_, made_, last_, mark_, kept_;
+  std::vector<std::uint32_t> block_of_, made_, last_, kept_;
   std::int64_t least_ = 1;
   std::uint32_t stamp_ = 0;
 };

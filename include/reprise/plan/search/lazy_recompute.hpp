@@ -5,7 +5,8 @@
 //   schedule f1 f2 f3 b3 f1 f2 b2 b1            b2 reads f2's result, which needs f1's: both run again, once
 //
 // Strategies that decide per storage (MuTwo, MinCut) drop all at once, where the backward pass begins, and nothing a second time:
-// recomputation never nests. ChainDp drops with forget() and runs with run() and make(), step by step.
+// recomputation never nests. ChainDp drops with forget() and runs with run() and make(), step by step. What has to run again is
+// a recomputation cone, by Boost.Graph's search against the data edges (graph/dependency.hpp).
 
 #include <algorithm>
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <reprise/graph/dependency.hpp>
 #include <reprise/graph/simulate.hpp>
 #include <reprise/plan/search/live_schedule.hpp>
 
@@ -28,8 +30,7 @@ namespace reprise {
 class LazyRecompute {
  public:
   LazyRecompute(const ScheduleFacts& facts, std::uint32_t backward)
-      : facts_(facts), graph_(facts.graph()), backward_(backward), gone_(graph_.value_count(), false), wanted_(graph_.node_count(),
-          false) {}
+      : facts_(facts), graph_(facts.graph()), backward_(backward), gone_(graph_.value_count(), false), cones_(facts.adapter()) {}
 
   /// `dropped` is by storage. The schedule may be invalid where something dropped cannot be made again: simulate() tells.
   [[nodiscard]] Schedule schedule(const std::vector<bool>& dropped) {
@@ -58,10 +59,15 @@ class LazyRecompute {
 
   /// Makes those of the values again that are not kept.
   void make(std::span<const std::uint32_t> values) {
-    cone_.clear();
-    for (std::uint32_t v : values) want(v);
+    missing_.clear();
+    for (std::uint32_t v : values)
+      if (const NodeId maker = graph_.values()[v].producer; gone_[v] && maker.valid()) missing_.push_back(maker);
+    if (missing_.empty()) return;
+    // What runs again in place must not spoil what others still read: what it destroys is made again for it.
+    const auto kept = [this](ValueId v) { return !gone_[v.index]; };
+    cone_ = cones_.leading_to(missing_, through_missing_data(facts_.adapter(), kept));
     std::sort(cone_.begin(), cone_.end());
-    for (std::uint32_t u : cone_) append(u);
+    for (NodeId n : cone_) append(n.index);
   }
 
   /// Outputs that are not there are made, and the schedule is handed over.
@@ -73,26 +79,8 @@ class LazyRecompute {
   }
 
  private:
-  void want(std::uint32_t v) {
-    std::vector<std::uint32_t> stack{v};
-    while (!stack.empty()) {
-      const std::uint32_t t = stack.back();
-      stack.pop_back();
-      const NodeId producer = graph_.values()[t].producer;
-      if (!gone_[t] || !producer.valid() || wanted_[producer.index]) continue;
-      wanted_[producer.index] = true;
-      cone_.push_back(producer.index);
-      for (std::uint32_t read : facts_.reads(producer.index)) {
-        // What runs again in place must not spoil what others still read.
-        if (facts_.overwrites(producer.index, read)) gone_[read] = true;
-        stack.push_back(read);
-      }
-    }
-  }
-
   void append(std::uint32_t n) {
     result_.push_back(NodeId{n});
-    wanted_[n] = false;
     for (const auto& o : facts_.outputs(n)) {
       if (o.overwrites)
         for (std::uint32_t v : members(graph_.values()[o.value].storage.index)) gone_[v] = true;
@@ -113,8 +101,9 @@ class LazyRecompute {
   const ScheduleFacts& facts_;
   const StepGraph& graph_;
   std::uint32_t backward_;
-  std::vector<bool> gone_, wanted_;
-  std::vector<std::uint32_t> cone_;
+  std::vector<bool> gone_;  // by value
+  ConeSearch<StepGraph> cones_;
+  std::vector<NodeId> missing_, cone_;  // in make()
   Schedule result_;
   std::vector<std::vector<std::uint32_t>> members_;
 };

@@ -8,20 +8,32 @@
 //     └───────▶ b ────────┘          net.reached_from(0)         s alone: both of its edges are full, and they are the cut
 //                    5
 //
-// Dinic's algorithm: paths of the fewest edges first, all of one length in one go. What is reached from the source in the end is the
-// same whichever way the flow is found: the side of the cut that is as small as can be. Nothing recurses: a network may be as deep as
-// a step is long.
+// The flow is Boost.Graph's (Boykov and Kolmogorov); the network is a graph of its kind, with its edges in one array. What is reached
+// from the source in the end is the same whichever way the flow is found: the side of the cut that is as small as can be. Nothing
+// recurses: a network may be as deep as a step is long.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <optional>
+#include <span>
+#include <utility>
 #include <vector>
+
+#include <boost/graph/boykov_kolmogorov_max_flow.hpp>
+#include <boost/graph/filtered_graph.hpp>
+#include <boost/graph/graph_traits.hpp>
+#include <boost/iterator/counting_iterator.hpp>
+#include <boost/property_map/property_map.hpp>
+
+#include <reprise/graph/dependency.hpp>
 
 namespace reprise {
 
+/// Models Boost.Graph's VertexListGraph, EdgeListGraph and IncidenceGraph. Vertices and edges are numbers; the way back of edge e is
+/// edge e ^ 1.
 class FlowNetwork {
  public:
   explicit FlowNetwork(std::size_t vertices) : first_(vertices, none) {}
@@ -36,107 +48,120 @@ class FlowNetwork {
   /// stop before.
   std::optional<std::int64_t> send(std::size_t source, std::size_t sink,
                                    const std::function<bool()>& stop = {}) {
-    std::int64_t sent = 0;
-    while (count_steps(source, sink)) {
-      next_ = first_;
-      const auto more = send_along_shortest(source, sink, stop);
-      if (!more) return std::nullopt;
-      sent += *more;
+    if (width_.empty()) return 0;
+    std::vector<std::size_t> leads_here(first_.size()), steps(first_.size());
+    std::vector<boost::default_color_type> colors(first_.size());
+    const Index index{};
+    const auto by = [&index](auto& list) { return boost::make_iterator_property_map(list.begin(), index); };
+    std::vector<std::size_t> way_back(to_.size());
+    for (std::size_t e = 0; e < to_.size(); ++e) way_back[e] = e ^ 1;
+    std::size_t looks = 0;
+    try {
+      return boost::boykov_kolmogorov_max_flow(*this, by(width_), Left{&left_, &stop, &looks}, by(way_back), by(leads_here), by(colors),
+                                               by(steps), index, source, sink);
+    } catch (const Left::Stopped&) {
+      return std::nullopt;
     }
-    return sent;
   }
 
   /// By vertex: whether more could be sent there.
   [[nodiscard]] std::vector<bool> reached_from(std::size_t source) const {
+    const auto lets_through = [this](std::size_t e) { return left_[e] > 0; };
+    const boost::filtered_graph<FlowNetwork, EdgeFilter<std::size_t>> open{*this, EdgeFilter<std::size_t>{lets_through}};
+    ReachSearch<std::size_t, Index> search{first_.size(), {}};
     std::vector<bool> reached(first_.size(), false);
-    std::vector<std::size_t> open{source};
-    reached[source] = true;
-    while (!open.empty()) {
-      const std::size_t v = open.back();
-      open.pop_back();
-      for (std::size_t e = first_[v]; e != none; e = edges_[e].next) {
-        if (edges_[e].left == 0 || reached[edges_[e].to]) continue;
-        reached[edges_[e].to] = true;
-        open.push_back(edges_[e].to);
-      }
-    }
+    for (std::size_t v : search.from(open, std::span{&source, 1})) reached[v] = true;
     return reached;
   }
 
+  // What boost::graph_traits looks for.
+  using vertex_descriptor = std::size_t;
+  using edge_descriptor = std::size_t;
+  using directed_category = boost::directed_tag;
+  using edge_parallel_category = boost::allow_parallel_edge_tag;
+  struct traversal_category : boost::incidence_graph_tag, boost::vertex_list_graph_tag, boost::edge_list_graph_tag {};
+  using vertices_size_type = std::size_t;
+  using edges_size_type = std::size_t;
+  using degree_size_type = std::size_t;
+  using vertex_iterator = boost::counting_iterator<std::size_t>;
+  using edge_iterator = boost::counting_iterator<std::size_t>;
+  using adjacency_iterator = void;
+  using in_edge_iterator = void;
+  static std::size_t null_vertex() { return none; }
+
+  /// The edges that leave a vertex, the last that was joined first.
+  class out_edge_iterator {
+   public:
+    using iterator_category = std::forward_iterator_tag;
+    using value_type = std::size_t;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const std::size_t*;
+    using reference = std::size_t;
+
+    out_edge_iterator() = default;
+    out_edge_iterator(const FlowNetwork& net, std::size_t e) : net_(&net), e_(e) {}
+    std::size_t operator*() const { return e_; }
+    out_edge_iterator& operator++() { e_ = net_->next_[e_]; return *this; }
+    out_edge_iterator operator++(int) { const out_edge_iterator old = *this; ++*this; return old; }
+    bool operator==(const out_edge_iterator& other) const { return e_ == other.e_; }
+
+   private:
+    const FlowNetwork* net_ = nullptr;
+    std::size_t e_ = none;
+  };
+
+  friend std::size_t num_vertices(const FlowNetwork& net) { return net.first_.size(); }
+  friend std::size_t num_edges(const FlowNetwork& net) { return net.to_.size(); }
+  friend std::pair<vertex_iterator, vertex_iterator> vertices(const FlowNetwork& net) {
+    return {vertex_iterator{0}, vertex_iterator{net.first_.size()}};
+  }
+  friend std::pair<edge_iterator, edge_iterator> edges(const FlowNetwork& net) {
+    return {edge_iterator{0}, edge_iterator{net.to_.size()}};
+  }
+  friend std::pair<out_edge_iterator, out_edge_iterator> out_edges(std::size_t v, const FlowNetwork& net) {
+    return {{net, net.first_[v]}, {net, none}};
+  }
+  friend std::size_t out_degree(std::size_t v, const FlowNetwork& net) {
+    const auto [begin, end] = out_edges(v, net);
+    return static_cast<std::size_t>(std::distance(begin, end));
+  }
+  friend std::size_t source(std::size_t e, const FlowNetwork& net) { return net.to_[e ^ 1]; }
+  friend std::size_t target(std::size_t e, const FlowNetwork& net) { return net.to_[e]; }
+
  private:
   static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+  using Index = boost::typed_identity_property_map<std::size_t>;
 
-  struct Edge {
-    std::size_t to;
-    std::size_t next;    // of those that leave the same vertex
-    std::int64_t left;   // what can still be sent; the way back of edge e is edge e ^ 1
+  /// What can still be sent through an edge, as a property map of Boost's. Boost's algorithm has no
+  /// way to end early but an exception.
+  struct Left {
+    struct Stopped {};
+    using key_type = std::size_t;
+    using value_type = std::int64_t;
+    using reference = std::int64_t;
+    using category = boost::read_write_property_map_tag;
+    std::vector<std::int64_t>* left;
+    const std::function<bool()>* stop;
+    std::size_t* looks;
+
+    friend std::int64_t get(const Left& map, std::size_t e) {
+      if (*map.stop && ++*map.looks % 4096 == 0 && (*map.stop)()) throw Stopped{};
+      return (*map.left)[e];
+    }
+    friend void put(const Left& map, std::size_t e, std::int64_t left) { (*map.left)[e] = left; }
   };
 
   void add(std::size_t from, std::size_t to, std::int64_t width) {
-    edges_.push_back({to, first_[from], width});
-    first_[from] = edges_.size() - 1;
+    next_.push_back(first_[from]);
+    first_[from] = to_.size();
+    to_.push_back(to);
+    width_.push_back(width);
+    left_.push_back(width);
   }
 
-  // How many edges each vertex is away from the source, as far as the sink; false where the sink is not reached.
-  bool count_steps(std::size_t source, std::size_t sink) {
-    steps_.assign(first_.size(), none);
-    steps_[source] = 0;
-    std::vector<std::size_t> queue{source};
-    for (std::size_t i = 0; i < queue.size() && steps_[sink] == none; ++i) {
-      for (std::size_t e = first_[queue[i]]; e != none; e = edges_[e].next) {
-        if (edges_[e].left == 0 || steps_[edges_[e].to] != none) continue;
-        steps_[edges_[e].to] = steps_[queue[i]] + 1;
-        queue.push_back(edges_[e].to);
-      }
-    }
-    return steps_[sink] != none;
-  }
-
-  // next_ is the first edge of each vertex that may still lead somewhere.
-  std::optional<std::int64_t> send_along_shortest(std::size_t source, std::size_t sink,
-                                                  const std::function<bool()>& stop) {
-    std::int64_t sent = 0;
-    std::vector<std::size_t> path;
-    std::size_t v = source;
-    for (std::size_t moves = 0;; ++moves) {
-      if (stop && moves % 4096 == 0 && stop()) return std::nullopt;
-      if (v == sink) {
-        sent += fill(path);
-        v = path.empty() ? source : edges_[path.back()].to;
-      } else if (const std::size_t e = usable_edge(v); e != none) {
-        path.push_back(e);
-        v = edges_[e].to;
-      } else if (v == source) {
-        return sent;
-      } else {
-        steps_[v] = none;  // leads nowhere
-        v = edges_[path.back() ^ 1].to;
-        path.pop_back();
-      }
-    }
-  }
-
-  std::size_t usable_edge(std::size_t v) {
-    for (std::size_t& e = next_[v]; e != none; e = edges_[e].next)
-      if (edges_[e].left > 0 && steps_[edges_[e].to] == steps_[v] + 1) return e;
-    return none;
-  }
-
-  // Sends through the path what its narrowest edge lets through, and cuts the path off before the first edge that is full.
-  std::int64_t fill(std::vector<std::size_t>& path) {
-    std::int64_t width = std::numeric_limits<std::int64_t>::max();
-    for (std::size_t e : path) width = std::min(width, edges_[e].left);
-    for (std::size_t e : path) {
-      edges_[e].left -= width;
-      edges_[e ^ 1].left += width;
-    }
-    path.erase(std::find_if(path.begin(), path.end(), [&](std::size_t e) { return edges_[e].left == 0; }), path.end());
-    return width;
-  }
-
-  std::vector<std::size_t> first_;  // edge, by vertex
-  std::vector<Edge> edges_{};
-  std::vector<std::size_t> steps_{}, next_{};  // by vertex, while something is sent
+  std::vector<std::size_t> first_;             // edge, by vertex
+  std::vector<std::size_t> to_{}, next_{};     // by edge; next_: of those that leave the same vertex
+  std::vector<std::int64_t> width_{}, left_{};  // by edge; left_: what can still be sent
 };
 
 }  // namespace reprise

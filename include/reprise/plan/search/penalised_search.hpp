@@ -20,6 +20,7 @@
 #include <limits>
 #include <vector>
 
+#include <reprise/plan/search/cone_finder.hpp>
 #include <reprise/plan/search/repeated_blocks.hpp>
 #include <reprise/plan/search/undoable_schedule.hpp>
 
@@ -36,17 +37,16 @@ class PenalisedSearch {
         rules_(std::move(rules)),
         random_(seed),
         s_(facts, schedule),
-        mark_(facts.graph().node_count(), 0),
+        cone_(facts, most_cone),
         blocks_(facts.graph()) {
     s_.watch(rules_.budget);
-    for (std::uint32_t n = 0; n < mark_.size(); ++n) total_ += static_cast<double>(facts.ticks(n));
+    for (std::uint32_t n = 0; n < facts.graph().node_count(); ++n) total_ += static_cast<double>(facts.ticks(n));
   }
 
   [[nodiscard]] const LiveSchedule& live() const { return s_.live(); }
   [[nodiscard]] bool found() const { return !best_.empty(); }
   [[nodiscard]] const Schedule& best() const { return best_; }
-  [[nodiscard]] std::int64_t best_ticks() const { return best_ticks_; }
-  [[nodiscard]] std::uint64_t work() const { return work_ / 4 + s_.edits(); }
+  [[nodiscard]] std::uint64_t work() const { return (work_ + cone_.work()) / 4 + s_.edits(); }
 
   /// A price at which what the graph's own order has above the budget costs a tenth of its time: low, it rises by itself.
   [[nodiscard]] static double first_price(const ScheduleFacts& facts, std::int64_t budget) {
@@ -58,7 +58,7 @@ class PenalisedSearch {
   /// Searches for so much work. `heat`: the first temperature in mean node times; the last is a hundredth of it.
   void run(std::uint64_t work_limit, double heat, double first_price) {
     const std::uint64_t begin = work();
-    const double mean = total_ / static_cast<double>(mark_.size());
+    const double mean = total_ / static_cast<double>(facts_.graph().node_count());
     price_ = first_price;
     remember();
     while (work() < work_limit && !stopped()) {
@@ -166,33 +166,14 @@ class PenalisedSearch {
 
   bool drop(Instance storage, std::uint32_t p) {
     const LiveSchedule& l = live();
-    needed_.clear();
-    cone_.clear();
     constexpr double shares[] = {0, 0, 0, 0.1, 0.1, 0.3, 0.3, 1};
     again_ = shares[random_.below(8)];
-    cone_ticks_ = 0;
-    ++stamp_;
-    std::uint32_t at = none;
-    for (Instance i = l.first_in_storage(storage); i != none; i = l.next_in_storage(i)) {
-      const std::uint32_t made = l.slot(l.maker(i));
-      if (made == p) return false;
-      if (made > p) continue;
-      const std::uint32_t read = l.next_read(i, p);
-      if (read == p) return false;
-      if (read == none) continue;
-      at = std::min(at, read);
-      needed_.push_back(l.value_of(i));
-    }
-    if (at != none && random_.below(4) == 0) at = earlier_place(p, at);
-    for (std::size_t k = 0; k < needed_.size(); ++k)
-      if (!add_producer(needed_[k], storage, at)) return false;
-    if (cone_.empty()) return false;
-    std::sort(cone_.begin(), cone_.end());
-    if (rules_.keep_order && cone_ticks_ - price_ * static_cast<double>(l.overload()) > threshold_) return false;
-    const Occurrence before = l.at(at);
-    inserted_.clear();
-    for (std::uint32_t n : cone_) inserted_.push_back(s_.insert(n, before));
-    remove_served();
+    if (!cone_.start(l, storage, p, [](Instance, std::uint32_t) {})) return false;
+    if (cone_.at != none && random_.below(4) == 0) cone_.at = earlier_place(p, cone_.at);
+    if (!cone_.close(rules_, [&](std::uint32_t t, std::uint32_t reader) { return serve(t, reader, storage); })) return false;
+    const double dear = static_cast<double>(cone_.ticks) - price_ * static_cast<double>(l.overload());
+    if (rules_.keep_order && dear > threshold_) return false;
+    s_.run_again(cone_.nodes, l.at(cone_.at), rules_.keep_order);
     return true;
   }
 
@@ -209,40 +190,20 @@ class PenalisedSearch {
     return best;
   }
 
-  bool add_producer(std::uint32_t v, Instance dropped, std::uint32_t at) {
-    const Value& value = facts_.graph().values()[v];
-    if (!value.producer.valid() || value.persistent) return false;
-    const std::uint32_t u = value.producer.index;
-    if (mark_[u] == stamp_) return true;
-    if (!may_repeat(u) || cone_.size() >= most_cone) return false;
-    mark_[u] = stamp_;
-    cone_.push_back(u);
-    cone_ticks_ += static_cast<double>(facts_.ticks(u));
-    ++work_;
-    for (std::uint32_t t : facts_.reads(u)) serve(t, u, dropped, at);
-    return true;
-  }
-
   // An input is there, or is kept for it, or is computed again as well.
-  void serve(std::uint32_t t, std::uint32_t reader, Instance dropped, std::uint32_t at) {
+  bool serve(std::uint32_t t, std::uint32_t reader, Instance dropped) {
     const LiveSchedule& l = live();
+    const std::uint32_t at = cone_.at;
     const Instance i = l.newest(t, at);
     const bool gone = i == none || l.storage_of(i) == dropped || !l.exists(t, at) || facts_.overwrites(reader, t);
-    if (gone) return needed_.push_back(t);
+    if (gone) return cone_.need(t), true;
     const Instance s = l.storage_of(i);
-    if (l.bytes(s) == 0 || l.last_slot(s) >= at) return;
+    if (l.bytes(s) == 0 || l.last_slot(s) >= at) return true;
     const NodeId producer = facts_.graph().values()[t].producer;
-    if (!producer.valid() || !may_repeat(producer.index)) return;
-    if (l.most_live(l.last_slot(s) + 1, at) + l.bytes(s) <= rules_.budget) return;
-    if (random_.uniform() < again_) needed_.push_back(t);
-  }
-
-  void remove_served() {
-    for (std::size_t k = cone_.size(); k > 0; --k) {
-      const auto runs = live().occurrences(cone_[k - 1]);
-      const auto it = std::find(runs.begin(), runs.end(), inserted_[k - 1]);
-      if (it != runs.begin() && it != runs.end()) s_.remove_if_dead(*(it - 1), rules_.keep_order);
-    }
+    if (!producer.valid() || !may_repeat(producer.index)) return true;
+    if (l.most_live(l.last_slot(s) + 1, at) + l.bytes(s) <= rules_.budget) return true;
+    if (random_.uniform() < again_) cone_.need(t);
+    return true;
   }
 
   // ---- take out -----------------------------------------------------------------------------------------------------------
@@ -337,13 +298,11 @@ class PenalisedSearch {
   SearchRules rules_;
   SearchRandom random_;
   UndoableSchedule s_;
-  std::vector<std::uint32_t> mark_, needed_, cone_;
+  ConeFinder cone_;
   RepeatedBlocks blocks_;
-  std::vector<Occurrence> inserted_;
-  std::uint32_t stamp_ = 0;
   std::uint64_t work_ = 0, ask_at_ = 0;
   bool stopped_ = false;
-  double again_ = 0, cone_ticks_ = 0, threshold_ = 0;
+  double again_ = 0, threshold_ = 0;
   double price_ = 1, total_ = 0, temperature_ = 0;
   Schedule best_;
   std::int64_t best_ticks_ = 0;

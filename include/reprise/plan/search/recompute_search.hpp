@@ -19,6 +19,7 @@
 #include <span>
 #include <vector>
 
+#include <reprise/plan/search/cone_finder.hpp>
 #include <reprise/plan/search/undoable_schedule.hpp>
 
 namespace reprise {
@@ -36,18 +37,17 @@ class RecomputeSearch {
   static constexpr std::uint32_t none = LiveSchedule::none;
 
   RecomputeSearch(const ScheduleFacts& facts, std::span<const NodeId> schedule, SearchRules rules, std::uint64_t seed)
-      : facts_(facts), rules_(std::move(rules)), random_(seed), s_(facts, schedule), mark_(facts.graph().node_count(), 0),
+      : facts_(facts), rules_(std::move(rules)), random_(seed), s_(facts, schedule), cone_(facts, most_cone),
         movable_(facts.graph().node_count(), 0) {
     std::int64_t total = 0;
-    for (std::uint32_t n = 0; n < mark_.size(); ++n) total += facts.ticks(n);
-    if (mark_.size() > 3000) batch_share_ = 8;
-    free_ticks_ = std::max<std::int64_t>(1, total / static_cast<std::int64_t>(mark_.size() + 1) / 1000);
+    for (std::uint32_t n = 0; n < movable_.size(); ++n) total += facts.ticks(n);
+    if (movable_.size() > 3000) batch_share_ = 8;
+    free_ticks_ = std::max<std::int64_t>(1, total / static_cast<std::int64_t>(movable_.size() + 1) / 1000);
   }
 
   [[nodiscard]] const LiveSchedule& live() const { return s_.live(); }
   [[nodiscard]] bool fits() const { return live().peak().count <= rules_.budget; }
-  void set_budget(std::int64_t budget) { rules_.budget = budget; }
-  [[nodiscard]] std::uint64_t work() const { return work_ + 4 * s_.edits(); }
+  [[nodiscard]] std::uint64_t work() const { return work_ + cone_.work() + 4 * s_.edits(); }
   void commit() { s_.commit(); }
 
   /// Drops until the peak fits or nothing helps. False where it does not fit in the end; what was reached stays.
@@ -109,7 +109,7 @@ class RecomputeSearch {
 
   void restart_from(const Schedule& schedule) {
     work_ += 4 * s_.edits() + schedule.size();
-    s_ = UndoableSchedule(facts_, schedule);
+    s_.restart(facts_, schedule);
   }
 
   static constexpr std::size_t all = ~std::size_t{0};
@@ -144,14 +144,6 @@ class RecomputeSearch {
     std::int64_t ticks = 0;  ///< of its cone
     double score = 0;
   };
-  struct Cone {
-    std::vector<std::uint32_t> nodes;
-    std::uint32_t at = 0;        // slot of the use that it serves
-    std::int64_t ticks = 0;
-    std::int64_t gain = 0;       // bytes less at the peak
-    std::uint32_t idle_from = 0;  // slot of the last use before the peak
-  };
-
   // Asked once in about a millisecond, however much work a move is.
   bool stopped() {
     if (stopped_ || !rules_.stop) return stopped_;
@@ -182,8 +174,8 @@ class RecomputeSearch {
     const LiveSchedule& l = live();
     if (!l.owns_storage(i) || l.bytes(i) == 0 || l.first_slot(i) >= p || l.last_slot(i) <= p) return;
     if (!find_cone(i, p)) return;
-    const double bytes = static_cast<double>(std::min(cone_.gain, excess));
-    const double covered = static_cast<double>(std::min(high, cone_.at) - std::max(low, cone_.idle_from) +
+    const double bytes = static_cast<double>(std::min(gain_, excess));
+    const double covered = static_cast<double>(std::min(high, cone_.at) - std::max(low, idle_from_) +
         1) / static_cast<double>(high - low + 1);
     const double noise = 1 + noise_ * (2 * random_.uniform() - 1);
     candidates_.push_back({i, cone_.ticks, bytes * covered * noise / static_cast<double>(cone_.ticks + free_ticks_)});
@@ -192,50 +184,17 @@ class RecomputeSearch {
   // What has to run again, right before the storage's next use after p, so that it can be freed before p.
   bool find_cone(Instance storage, std::uint32_t p) {
     const LiveSchedule& l = live();
-    cone_.nodes.clear();
-    cone_.at = none;
-    cone_.ticks = 0;
-    cone_.gain = l.bytes(storage);
-    cone_.idle_from = l.first_slot(storage);
-    needed_.clear();
-    ++stamp_;
+    gain_ = l.bytes(storage);
+    idle_from_ = l.first_slot(storage);
+    ++round_;
     ++work_;
-    for (Instance i = l.first_in_storage(storage); i != none; i = l.next_in_storage(i)) {
-      const std::uint32_t made = l.slot(l.maker(i));
-      if (made == p) return false;
-      if (made > p) continue;
-      cone_.idle_from = std::max(cone_.idle_from, made);
-      const std::uint32_t read = l.next_read(i, p);
-      if (read == p) return false;
-      if (const std::uint32_t last = l.last_read(i, p); last != none) cone_.idle_from = std::max(cone_.idle_from, last);
-      if (read == none) continue;
-      cone_.at = std::min(cone_.at, read);
-      needed_.push_back(l.value_of(i));
-    }
-    if (needed_.empty()) return false;
-    for (std::size_t k = 0; k < needed_.size(); ++k)
-      if (!add_to_cone(needed_[k], storage, p)) return false;
-    if (cone_.gain <= 0) return false;
-    std::sort(cone_.nodes.begin(), cone_.nodes.end());
+    const bool idle = cone_.start(l, storage, p, [&](Instance i, std::uint32_t made) {
+      idle_from_ = std::max(idle_from_, made);
+      if (const std::uint32_t last = l.last_read(i, p); last != none) idle_from_ = std::max(idle_from_, last);
+    });
+    if (!idle || !cone_.close(rules_, [&](std::uint32_t t, std::uint32_t reader) { return serve(t, reader, storage, p); })) return false;
+    if (gain_ <= 0) return false;
     take_off_what_moves();
-    return true;
-  }
-
-  // Puts the value's producer into the cone, and what that reads onto the list of what is needed.
-  bool add_to_cone(std::uint32_t v, Instance dropped, std::uint32_t p) {
-    const StepGraph& g = facts_.graph();
-    const NodeId producer = g.values()[v].producer;
-    if (!producer.valid() || g.values()[v].persistent) return false;
-    const std::uint32_t u = producer.index;
-    if (mark_[u] == stamp_) return true;
-    if (!may_repeat(u)) return false;
-    mark_[u] = stamp_;
-    cone_.nodes.push_back(u);
-    cone_.ticks += facts_.ticks(u);
-    ++work_;
-    if (cone_.nodes.size() > most_cone_) return false;
-    for (std::uint32_t t : facts_.reads(u))
-      if (!serve(t, u, dropped, p)) return false;
     return true;
   }
 
@@ -244,11 +203,11 @@ class RecomputeSearch {
     ++work_;
     const LiveSchedule& l = live();
     const StepGraph& g = facts_.graph();
-    if (const NodeId producer = g.values()[t].producer; producer.valid() && mark_[producer.index] == stamp_) return true;
+    if (const NodeId producer = g.values()[t].producer; producer.valid() && cone_.has(producer.index)) return true;
     const Instance i = l.newest(t, cone_.at);
     const bool again = i == none || l.storage_of(i) == dropped || !l.exists(t, cone_.at) || facts_.overwrites(reader, t);
     if (again) {
-      needed_.push_back(t);
+      cone_.need(t);
       return true;
     }
     const Instance s = l.storage_of(i);
@@ -260,11 +219,11 @@ class RecomputeSearch {
     const NodeId producer = g.values()[t].producer;
     const bool possible = producer.valid() && may_repeat(producer.index);
     if (!small && possible) {
-      needed_.push_back(t);
+      cone_.need(t);
       return true;
     }
-    if (over_p) cone_.gain -= l.bytes(s);
-    return cone_.gain > 0;
+    if (over_p) gain_ -= l.bytes(s);
+    return gain_ > 0;
   }
 
   // A cone node whose last run served nobody but the cone moves instead of running again: no time is paid for it.
@@ -278,7 +237,7 @@ class RecomputeSearch {
       const Occurrence y = *(it - 1);
       if (rules_.keep_order && it - 1 == runs.begin()) continue;
       if (!serves_only_movers(y)) continue;
-      movable_[n] = stamp_;
+      movable_[n] = round_;
       cone_.ticks -= facts_.ticks(n);
     }
   }
@@ -291,7 +250,7 @@ class RecomputeSearch {
       const Instance i = l.made_by(y, k);
       for (std::uint32_t r = l.next_read(i, 0); r != none && r < cone_.at; r = l.next_read(i, r + 1)) {
         const Occurrence reader = l.at(r);
-        if (reader == l.end() || movable_[l.node(reader)] != stamp_) return false;
+        if (reader == l.end() || movable_[l.node(reader)] != round_) return false;
       }
     }
     return true;
@@ -307,11 +266,7 @@ class RecomputeSearch {
     if (cone_.ticks > 2 * c.ticks + free_ticks_) return false;  // drops before it in the same batch made it dear
     const std::int64_t here = l.live_during(at);
     const std::size_t mark = s_.mark();
-    const Occurrence before = l.at(cone_.at);
-    const std::vector<std::uint32_t> nodes = cone_.nodes;
-    inserted_.clear();
-    for (std::uint32_t n : nodes) inserted_.push_back(s_.insert(n, before));
-    remove_served(nodes);
+    s_.run_again(cone_.nodes, l.at(cone_.at), rules_.keep_order);
     if (l.valid() && lower_than(peak) && (!l.alive(at) || l.live_during(at) < here)) return true;
     s_.undo_to(mark);
     return false;
@@ -319,18 +274,9 @@ class RecomputeSearch {
 
   // New occurrences must stay below the peak that is being lowered, or two drops could chase each other for ever.
   [[nodiscard]] bool lower_than(std::int64_t peak) const {
-    for (Occurrence x : inserted_)
+    for (Occurrence x : s_.run_again_last())
       if (live().alive(x) && live().live_during(x) >= peak) return false;
     return live().peak().count <= peak;
-  }
-
-  // Runs before the new ones whose results nobody reads any more.
-  void remove_served(const std::vector<std::uint32_t>& nodes) {
-    for (std::size_t k = nodes.size(); k > 0; --k) {
-      const auto runs = live().occurrences(nodes[k - 1]);
-      const auto it = std::find(runs.begin(), runs.end(), inserted_[k - 1]);
-      if (it != runs.begin() && it != runs.end()) s_.remove_if_dead(*(it - 1), rules_.keep_order);
-    }
   }
 
   bool ruin_and_repair(std::int64_t now, double temperature) {
@@ -382,19 +328,21 @@ class RecomputeSearch {
     return ok;
   }
 
+  static constexpr std::size_t most_cone = 2000;
+
   const ScheduleFacts& facts_;
   SearchRules rules_;
   SearchRandom random_;
   UndoableSchedule s_;
-  Cone cone_;
-  std::vector<std::uint32_t> needed_, mark_, movable_;
+  ConeFinder cone_;
+  std::int64_t gain_ = 0;        // bytes less at the peak, with the cone found last
+  std::uint32_t idle_from_ = 0;  // slot of the storage's last use before the peak
+  std::vector<std::uint32_t> movable_;  // by node: round_, where its run moves instead of coming again
   std::vector<Candidate> candidates_;
-  std::vector<Occurrence> inserted_;
-  std::uint32_t stamp_ = 0;
+  std::uint32_t round_ = 0;
   std::uint64_t work_ = 0, asked_ = 0, ask_at_ = 0, work_limit_ = ~std::uint64_t{0};
   bool stopped_ = false;
   std::int64_t free_ticks_ = 1;
-  std::size_t most_cone_ = 2000;
   std::size_t batch_share_ = 32;  // so many drops at once: the candidates divided by this
   double extend_ratio_ = 8;
   double noise_ = 0;  // how far a candidate's score may be off at random: 0.25 for a quarter up or down

@@ -8,7 +8,10 @@
 //   facts.updates_by(0), all_updates()      norm updates 1; nobody reads it
 //   facts.ticks(1)                          relu's 10 µs as a whole number: what an edit adds its inverse takes away exactly
 //
-// Persistent values that nobody overwrites are left out everywhere: nothing about them can change.
+//   facts.adapter()                         the same as a graph for Boost.Graph's algorithms, data edges alone
+//
+// Persistent values that nobody overwrites are left out everywhere: nothing about them can change. The lists are for the annealer,
+// which asks for them a million times a second; whoever asks less often searches the adapter.
 
 #include <algorithm>
 #include <cstdint>
@@ -16,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include <reprise/graph/adapter.hpp>
 #include <reprise/graph/step_graph.hpp>
 
 namespace reprise {
@@ -31,7 +35,7 @@ class ScheduleFacts {
   };
   static constexpr std::uint32_t none = 0xffffffffu;
 
-  explicit ScheduleFacts(const StepGraph& graph) : graph_(&graph) {
+  explicit ScheduleFacts(const StepGraph& graph) : graph_(&graph), adapter_(graph, Edges::data) {
     find_overwritten_storages();
     for (std::size_t i = 0; i < graph.node_count(); ++i) add_node(NodeId{i});
     find_viewed();
@@ -40,6 +44,7 @@ class ScheduleFacts {
   }
 
   [[nodiscard]] const StepGraph& graph() const { return *graph_; }
+  [[nodiscard]] const GraphAdapter<StepGraph>& adapter() const { return adapter_; }
   /// Values that the node reads, each once, targets included; without persistent ones that nobody overwrites.
   [[nodiscard]] std::span<const std::uint32_t> reads(std::uint32_t n) const { return reads_[n]; }
   /// Targets stand before what is made out of them; persistent outputs are left out.
@@ -169,6 +174,7 @@ class ScheduleFacts {
   }
 
   const StepGraph* graph_;
+  GraphAdapter<StepGraph> adapter_;
   FlatLists<std::uint32_t> reads_;
   FlatLists<Output> outputs_;
   std::vector<bool> overwritten_, viewed_;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -36,50 +37,56 @@ class UndoableSchedule {
  public:
   using Occurrence = LiveSchedule::Occurrence;
 
-  UndoableSchedule(const ScheduleFacts& facts, std::span<const NodeId> schedule)
-      : live_(facts, schedule), place_(facts.graph().node_count(), none) {
+  UndoableSchedule(const ScheduleFacts& facts, std::span<const NodeId> schedule) { restart(facts, schedule); }
+
+  /// Begins anew with another schedule.
+  void restart(const ScheduleFacts& facts, std::span<const NodeId> schedule) {
+    live_.emplace(facts, schedule);
+    log_.clear();
+    repeated_.clear();
+    place_.assign(facts.graph().node_count(), none);
     for (std::uint32_t n = 0; n < place_.size(); ++n) note_repeats(n);
   }
 
-  [[nodiscard]] const LiveSchedule& live() const { return live_; }
+  [[nodiscard]] const LiveSchedule& live() const { return *live_; }
   /// Nodes that run more than once.
   [[nodiscard]] std::span<const std::uint32_t> repeated() const { return repeated_; }
 
   Occurrence insert(std::uint32_t n, Occurrence before) {
-    const Occurrence x = live_.insert(NodeId{n}, before);
+    const Occurrence x = live_->insert(NodeId{n}, before);
     log_.push_back({x, n, before, true});
     note_repeats(n);
     return x;
   }
 
   void remove(Occurrence x) {
-    const std::uint32_t n = live_.node(x);
-    log_.push_back({x, n, live_.next(x), false});
-    live_.remove(x);
+    const std::uint32_t n = live_->node(x);
+    log_.push_back({x, n, live_->next(x), false});
+    live_->remove(x);
     note_repeats(n);
   }
 
   /// See LiveSchedule::watch.
-  void watch(std::int64_t limit) { live_.watch(limit); }
+  void watch(std::int64_t limit) { live_->watch(limit); }
 
   /// Whether the node runs elsewhere as well and nobody reads what this occurrence makes.
   [[nodiscard]] bool is_dead(Occurrence x, bool keep_first) const {
-    const std::uint32_t n = live_.node(x);
-    if (live_.occurrences(n).size() < 2 || (keep_first && live_.is_first(x))) return false;
-    const std::size_t count = live_.facts().outputs(n).size();
+    const std::uint32_t n = live_->node(x);
+    if (live_->occurrences(n).size() < 2 || (keep_first && live_->is_first(x))) return false;
+    const std::size_t count = live_->facts().outputs(n).size();
     for (std::size_t k = 0; k < count; ++k)
-      if (live_.next_read(live_.made_by(x, k), 0) != none) return false;
+      if (live_->next_read(live_->made_by(x, k), 0) != none) return false;
     return true;
   }
 
   /// Removes a dead occurrence, and what ran for it alone.
   void remove_if_dead(Occurrence x, bool keep_first) {
-    if (x <= live_.end() || !live_.alive(x) || !is_dead(x, keep_first)) return;
+    if (x <= live_->end() || !live_->alive(x) || !is_dead(x, keep_first)) return;
     const std::vector<Occurrence> makers = makers_of(x);
     const std::size_t before = mark();
-    const bool was_valid = live_.valid();
+    const bool was_valid = live_->valid();
     remove(x);
-    if (was_valid && !live_.valid()) return undo_to(before);
+    if (was_valid && !live_->valid()) return undo_to(before);
     for (Occurrence y : makers) remove_if_dead(y, keep_first);
   }
 
@@ -90,9 +97,22 @@ class UndoableSchedule {
     for (Occurrence y : makers) remove_if_dead(y, keep_first);
   }
 
+  /// Runs the nodes again, in this order, right before `before`, and takes out the runs before them whose results nobody reads any
+  /// more. The new occurrences are in run_again_last() until the next call.
+  void run_again(std::span<const std::uint32_t> nodes, Occurrence before, bool keep_first) {
+    run_again_.clear();
+    for (std::uint32_t n : nodes) run_again_.push_back(insert(n, before));
+    for (std::size_t k = nodes.size(); k > 0; --k) {
+      const auto runs = live_->occurrences(nodes[k - 1]);
+      const auto it = std::find(runs.begin(), runs.end(), run_again_[k - 1]);
+      if (it != runs.begin() && it != runs.end()) remove_if_dead(*(it - 1), keep_first);
+    }
+  }
+  [[nodiscard]] std::span<const Occurrence> run_again_last() const { return run_again_; }
+
   /// What edits have cost so far, taken back ones included: what limits are counted in. One edit of a node that reads and makes
   /// little is about one.
-  [[nodiscard]] std::uint64_t edits() const { return live_.changes() / 4; }
+  [[nodiscard]] std::uint64_t edits() const { return live_->changes() / 4; }
 
   [[nodiscard]] std::size_t mark() const { return log_.size(); }
   void commit() { log_.clear(); }
@@ -100,8 +120,8 @@ class UndoableSchedule {
   void undo_to(std::size_t mark) {
     for (; log_.size() > mark; log_.pop_back()) {
       const Edit e = log_.back();
-      if (e.inserted) live_.remove(e.occurrence);
-      else live_.insert(NodeId{e.node}, e.before);  // gets its old handle back: spares are used last in, first out
+      if (e.inserted) live_->remove(e.occurrence);
+      else live_->insert(NodeId{e.node}, e.before);  // gets its old handle back: spares are used last in, first out
       note_repeats(e.node);
     }
   }
@@ -117,13 +137,13 @@ class UndoableSchedule {
 
   [[nodiscard]] std::vector<Occurrence> makers_of(Occurrence x) const {
     std::vector<Occurrence> makers;
-    for (std::uint32_t v : live_.facts().reads(live_.node(x)))
-      if (const LiveSchedule::Instance i = live_.newest(v, live_.slot(x)); i != none) makers.push_back(live_.maker(i));
+    for (std::uint32_t v : live_->facts().reads(live_->node(x)))
+      if (const LiveSchedule::Instance i = live_->newest(v, live_->slot(x)); i != none) makers.push_back(live_->maker(i));
     return makers;
   }
 
   void note_repeats(std::uint32_t n) {
-    const bool repeats = live_.occurrences(n).size() > 1;
+    const bool repeats = live_->occurrences(n).size() > 1;
     if (repeats == (place_[n] != none)) return;
     if (repeats) {
       place_[n] = static_cast<std::uint32_t>(repeated_.size());
@@ -137,9 +157,10 @@ class UndoableSchedule {
     place_[n] = none;
   }
 
-  LiveSchedule live_;
+  std::optional<LiveSchedule> live_;
   std::vector<Edit> log_;
   std::vector<std::uint32_t> repeated_, place_;
+  std::vector<Occurrence> run_again_;
 };
 
 struct SearchRules {

@@ -15,6 +15,8 @@
 #include <set>
 #include <vector>
 
+#include <reprise/graph/analysis.hpp>
+#include <reprise/graph/dependency.hpp>
 #include <reprise/plan/concepts.hpp>
 #include <reprise/plan/decisions.hpp>
 #include <reprise/plan/search/lazy_recompute.hpp>
@@ -55,7 +57,7 @@ class MuTwo {
  private:
   struct Candidate {
     std::uint32_t storage = 0;
-    std::uint32_t last_forward = 0, first_backward = 0;
+    DeadRange dead{};
     std::int64_t bytes = 0;
     double inactive = 0;
     double recompute = 0;               // time from its sources
@@ -106,57 +108,45 @@ class MuTwo {
     // Activations: made in the forward pass, used in both. Sources are other candidates; all else on the way runs again as well.
     void collect() {
       index_.assign(graph_.storage_count(), ScheduleFacts::none);
-      std::vector<Candidate> found(graph_.storage_count());
-      for (std::uint32_t n = 0; n < graph_.node_count(); ++n)
-        for (auto list : {graph_.inputs(NodeId{n}), graph_.outputs(NodeId{n})})
-          for (ValueId v : list) {
-            Candidate& c = found[graph_.value(v).storage.index];
-            if (n < backward_) c.last_forward = n;
-            else if (c.first_backward == 0) c.first_backward = n;
-          }
-      for (std::uint32_t s = 0; s < found.size(); ++s) {
-        const Storage& storage = graph_.storages()[s];
-        const Value& owner = graph_.value(storage.owner);
-        if (storage.persistent || owner.initial || storage.bytes.count == 0 || !owner.producer.valid()) continue;
-        if (owner.producer.index >= backward_ || found[s].first_backward == 0) continue;
-        Candidate c = found[s];
+      const auto phase = [this](NodeId n) { return n.index < backward_ ? Phase::forward : Phase::backward; };
+      for (const StorageUse& use : storage_uses(facts_.adapter(), phase)) {
+        const std::uint32_t s = use.storage.index;
+        const Storage& storage = graph_.storage(use.storage);
+        if (storage.persistent || graph_.value(use.value).initial || use.bytes.count == 0 || !use.created.valid()) continue;
+        if (use.created.index >= backward_ || !use.first_backward.valid()) continue;
+        Candidate c;
         c.storage = s;
-        c.bytes = storage.bytes.count;
-        c.inactive = elapsed_[c.first_backward] - elapsed_[c.last_forward + 1];
+        c.dead = dead_range(use);
+        c.bytes = use.bytes.count;
+        c.inactive = elapsed_[c.dead.before.index] - elapsed_[c.dead.after.index + 1];
         index_[s] = static_cast<std::uint32_t>(all_.size());
         open_.push_back(index_[s]);
         all_.push_back(std::move(c));
       }
+      std::vector<std::vector<NodeId>> makers(graph_.storage_count());
+      for (const Value& v : graph_.values())
+        if (v.producer.valid() && v.producer.index < backward_) makers[v.storage.index].push_back(v.producer);
+      ConeSearch<StepGraph> cones{facts_.adapter()};
       for (Candidate& c : all_) {
         if (stop_()) open_.clear();  // without their sources they cannot be compared
         if (open_.empty()) return;
-        find_sources(c);
+        find_sources(c, cones, makers[c.storage]);
       }
     }
 
-    void find_sources(Candidate& c) {
-      std::vector<std::uint32_t> stack;
-      std::set<std::uint32_t> seen;
-      for (std::uint32_t v = 0; v < graph_.value_count(); ++v)
-        if (graph_.values()[v].storage.index == c.storage && graph_.values()[v].producer.valid() &&
-            graph_.values()[v].producer.index < backward_)
-          stack.push_back(graph_.values()[v].producer.index);
-      while (!stack.empty()) {
-        const std::uint32_t n = stack.back();
-        stack.pop_back();
-        if (!seen.insert(n).second) continue;
-        if (!graph_.nodes()[n].recomputable) c.possible = false;
-        c.recompute += graph_.nodes()[n].time.count;
-        for (std::uint32_t v : facts_.reads(n)) {
-          const Value& value = graph_.values()[v];
-          const std::uint32_t s = value.storage.index;
-          if (s == c.storage || value.persistent || value.initial || !value.producer.valid()) continue;
-          if (index_[s] != ScheduleFacts::none) c.sources.insert(s);
-          else stack.push_back(value.producer.index);
-        }
+    void find_sources(Candidate& c, ConeSearch<StepGraph>& cones, std::span<const NodeId> makers) {
+      const auto& adapter = facts_.adapter();
+      const auto storage = [&](EdgeId e) { return graph_.value(adapter.dependency(e).value).storage.index; };
+      const auto is_source = [&](std::uint32_t s) { return s != c.storage && index_[s] != ScheduleFacts::none; };
+      const auto& cone = cones.leading_to(makers, [&](EdgeId e) { return storage(e) != c.storage && !is_source(storage(e)); });
+      for (NodeId n : cone) {
+        if (!graph_.node(n).recomputable) c.possible = false;
+        c.recompute += graph_.node(n).time.count;
+        for (auto [e, end] = in_edges(n, adapter); e != end; ++e)
+          if (is_source(storage(*e))) c.sources.insert(storage(*e));
       }
       for (NodeId n : request_.keep)
-        if (seen.count(n.index) != 0) c.possible = false;
+        if (std::find(cone.begin(), cone.end(), n) != cone.end()) c.possible = false;
     }
 
     [[nodiscard]] static double total(const Candidate& c) { return c.recompute * c.repeats; }
@@ -186,7 +176,7 @@ class MuTwo {
 
     // G, as published: a step function with the inactive bytes taken off.
     void take_off(const Candidate& c) {
-      for (std::uint32_t i = c.last_forward + 1; i < c.first_backward; ++i) live_[i] -= Bytes{c.bytes};
+      for (std::uint32_t i = c.dead.after.index + 1; i < c.dead.before.index; ++i) live_[i] -= Bytes{c.bytes};
     }
     [[nodiscard]] Bytes peak() const { return live_.empty() ? Bytes{} : *std::max_element(live_.begin(), live_.end()); }
 

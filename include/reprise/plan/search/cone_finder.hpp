@@ -1,0 +1,93 @@
+#pragma once
+// What has to run again so that a storage can be freed before a place in a schedule and be there at its next use. Both searches
+// drop storages with it; which inputs are kept and which are made again as well, each decides for itself.
+//
+//   f1 f2 f3 | b3 b2 b1           cone.start(live, storage of f1's result, slot of f3)     read next at b2: cone.at
+//                                 cone.close(serve)                                        cone.nodes: f1, or what serve adds
+//
+// serve(value, reader) is called for what each node of the cone reads: it calls need(value) for what is to run again too, and
+// returns false to give up.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <reprise/plan/search/undoable_schedule.hpp>
+
+namespace reprise {
+
+class ConeFinder {
+ public:
+  using Instance = LiveSchedule::Instance;
+  static constexpr std::uint32_t none = LiveSchedule::none;
+
+  std::vector<std::uint32_t> nodes{};  ///< in the graph's order, when the cone is closed
+  std::uint32_t at = none;             ///< slot of the use that the cone serves
+  std::int64_t ticks = 0;
+
+  /// `most`: cones of more nodes are given up.
+  ConeFinder(const ScheduleFacts& facts, std::size_t most) : facts_(facts), most_(most), mark_(facts.graph().node_count(), 0) {}
+
+  /// Begins with what is made in the storage before slot p and read after it; `each(instance, slot)` is called for every instance
+  /// that is made before p. False where something uses the storage at p.
+  template <class Each>
+  bool start(const LiveSchedule& live, Instance storage, std::uint32_t p, Each each) {
+    nodes.clear();
+    needed_.clear();
+    ticks = 0;
+    at = none;
+    ++stamp_;
+    for (Instance i = live.first_in_storage(storage); i != none; i = live.next_in_storage(i)) {
+      const std::uint32_t made = live.slot(live.maker(i));
+      if (made == p) return false;
+      if (made > p) continue;
+      const std::uint32_t read = live.next_read(i, p);
+      if (read == p) return false;
+      each(i, made);
+      if (read == none) continue;
+      at = std::min(at, read);
+      needed_.push_back(live.value_of(i));
+    }
+    return true;
+  }
+
+  /// Adds what makes the needed values, and what that needs. False where something may not run again, or there is too much.
+  template <class Serve>
+  bool close(const SearchRules& rules, Serve serve) {
+    for (std::size_t k = 0; k < needed_.size(); ++k)
+      if (!add_producer(needed_[k], rules, serve)) return false;
+    std::sort(nodes.begin(), nodes.end());
+    return !nodes.empty();
+  }
+
+  void need(std::uint32_t v) { needed_.push_back(v); }
+  [[nodiscard]] bool has(std::uint32_t n) const { return mark_[n] == stamp_; }
+  /// Nodes added so far, over all cones: what searching has cost.
+  [[nodiscard]] std::uint64_t work() const { return work_; }
+
+ private:
+  template <class Serve>
+  bool add_producer(std::uint32_t v, const SearchRules& rules, Serve& serve) {
+    const Value& value = facts_.graph().values()[v];
+    if (!value.producer.valid() || value.persistent) return false;
+    const std::uint32_t u = value.producer.index;
+    if (has(u)) return true;
+    if (!rules.may_repeat(facts_.graph(), u) || nodes.size() >= most_) return false;
+    mark_[u] = stamp_;
+    nodes.push_back(u);
+    ticks += facts_.ticks(u);
+    ++work_;
+    for (std::uint32_t t : facts_.reads(u))
+      if (!serve(t, u)) return false;
+    return true;
+  }
+
+  const ScheduleFacts& facts_;
+  std::size_t most_;
+  std::vector<std::uint32_t> mark_, needed_;
+  std::uint32_t stamp_ = 0;
+  std::uint64_t work_ = 0;
+};
+
+}  // namespace reprise
