@@ -31,7 +31,7 @@ class RepriseRecipe(ConanFile):
         return os.path.join(self.recipe_folder, "..", "..")
 
     def set_version(self):
-        header = load(self, os.path.join(self._tree, "include", "reprise", "version.hpp"))
+        header = load(self, os.path.join(self._tree, "include", "reprise", "base", "version.hpp"))
         self.version = ".".join(re.findall(r"#define REPRISE_VERSION_\w+ (\d+)", header))
 
     def export_sources(self):
