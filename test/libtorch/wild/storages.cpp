@@ -1,9 +1,7 @@
-// Storages are shared until they are written, emptied and filled again, replaced, or mapped from files.
+// Storages are shared until they are written, replaced, or mapped from files.
 
-#include <cstdio>
 #include <fstream>
 
-#include <ATen/native/Resize.h>
 #include <ATen/ops/_lazy_clone.h>
 #include <reprise_test/temp_dir.hpp>
 #include <reprise_test/wild.hpp>
@@ -47,48 +45,6 @@ TEST_CASE("a copy of a parameter that shares its memory until the optimizer writ
                          all.push_back(*before);
                          return all;
                        }};
-  });
-}
-
-TEST_CASE("storages are emptied and filled again, as sharded parameters are", "[wild]") {
-  check_wild([] {
-    torch::manual_seed(2);
-    const Tensor x = torch::randn({128, 64});
-    std::vector<Tensor> shards, full;
-    for (int i = 0; i < 4; ++i) {
-      shards.push_back(torch::randn({64 * 64}) * 0.1);
-      full.push_back(torch::empty({64, 64}).requires_grad_());
-      at::native::resize_bytes_cpu(full.back().storage().unsafeGetStorageImpl(), 0);
-    }
-    const auto gather = [=](int i) {
-      const torch::NoGradGuard no_grad;
-      const Tensor t = full[static_cast<std::size_t>(i)].variable_data();  // autograd counts no write
-      at::native::resize_bytes_cpu(t.storage().unsafeGetStorageImpl(), 64 * 64 * sizeof(float));
-      t.view({-1}).copy_(shards[static_cast<std::size_t>(i)]);
-    };
-    const auto reshard = [=](int i) {
-      at::native::resize_bytes_cpu(full[static_cast<std::size_t>(i)].storage().unsafeGetStorageImpl(), 0);
-    };
-    return Program{.step =
-                       [=](int) {
-                         Tensor h = x;
-                         for (int i = 0; i < 4; ++i) {
-                           gather(i);
-                           h = torch::gelu(torch::mm(h, full[static_cast<std::size_t>(i)]));
-                           h.register_hook([=](const Tensor&) { gather(i); });
-                           if (i < 3) reshard(i);
-                         }
-                         h.pow(2).mean().backward();
-                         const torch::NoGradGuard no_grad;
-                         for (int i = 0; i < 4; ++i) {
-                           Tensor shard = shards[static_cast<std::size_t>(i)];
-                           Tensor whole = full[static_cast<std::size_t>(i)];
-                           shard.sub_(whole.grad().view({-1}) * 0.1);
-                           whole.mutable_grad() = Tensor();
-                           reshard(i);
-                         }
-                       },
-                   .state = [=] { return shards; }};
   });
 }
 

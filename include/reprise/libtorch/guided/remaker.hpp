@@ -307,7 +307,7 @@ class Remaker : public StorageOwner {
     bring_back(s);
     if (recorder_.host_has_written(s)) throw written_too_late(maker);
     c10::Storage memory = storages_.memory_of(s);
-    if (!memory && value.bytes == Bytes{0}) memory = no_bytes().storage();  // an empty tensor is always there
+    if (!memory && std::ranges::find(value.geometry.sizes, 0) != value.geometry.sizes.end()) memory = no_bytes().storage();  // an empty tensor is always there
     if (!memory) throw Error(Errc::capture_failed, detail::describe(recording(), maker) + " is gone");
     return over(memory, v);
   }

@@ -655,6 +655,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     value.bytes = bytes_of(tensor.storage());
     const Bytes bytes = value.bytes;
     state_[s].bytes = bytes;
+    state_[s].foreign = is_foreign(tensor.storage());  // a file that is mapped, a copy that shares a block
     state_[s].made_without_tensors = call.reads.empty() && !call.facts->random;
     const ValueId v = add_value(std::move(value), s);
     state_[s].root = v;

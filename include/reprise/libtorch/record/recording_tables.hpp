@@ -103,6 +103,11 @@ class RecordingTables {
     return storage.device_type() == c10::DeviceType::CPU ? CountingAllocator::bytes_of(storage.data_ptr())
                                                          : Bytes{static_cast<std::int64_t>(storage.nbytes())};
   }
+  /// Memory that did not come from our allocator: nobody tells when it goes.
+  static bool is_foreign(const c10::Storage& storage) {
+    return storage.device_type() == c10::DeviceType::CPU && storage.nbytes() > 0 &&
+           !CountingAllocator::owns(storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks());
+  }
   static Bytes bytes_of(const c10::Storage& storage) { return bytes_of(*storage.unsafeGetStorageImpl()); }
 
   ValueId add_persistent(const at::Tensor& tensor, Origin origin, std::size_t index, Role role, std::string name) {
@@ -118,8 +123,7 @@ class RecordingTables {
     if (origin == Origin::captured) value.captured = storage.getWeakStorageImpl();
     const StorageIndex s = track(storage);
     state_[s].persistent = true;
-    state_[s].foreign = origin == Origin::captured && storage.device_type() == c10::DeviceType::CPU && storage.nbytes() > 0 &&
-                        !CountingAllocator::owns(storage.data_ptr());
+    state_[s].foreign = origin == Origin::captured && is_foreign(storage);
     state_[s].bytes = value.bytes;
     const ValueId v = add_value(std::move(value), s);
     state_[s].root = v;

@@ -415,8 +415,6 @@ TEST_CASE("a training loop in a region: the same numbers, the same addresses, th
   torch::nn::Sequential eager = make(), guided = make();
   const Tensor x = torch::randn({2048, 256});
   torch::optim::SGD eager_sgd(eager->parameters(), 0.1), guided_sgd(guided->parameters(), 0.1);
-  const int threads = at::get_num_threads();
-  at::set_num_threads(2);  // with one, matrices are multiplied with other workspaces, and less waits in the end
   MemoryBudget budget{Budget::savable(50), {.planner = plan_by_bytes, .plan_in_background = false}};
   bool placed = false;
   Tensor expected;
@@ -454,7 +452,6 @@ TEST_CASE("a training loop in a region: the same numbers, the same addresses, th
   CHECK(between - waiting() >= 4_MiB);
   validation.reset();
   CHECK(waiting() == between);
-  at::set_num_threads(threads);
 }
 
 TEST_CASE("a step that throws teaches nothing, and the next ones go on") {
