@@ -148,7 +148,7 @@ class FlowNetwork {
       if (*map.stop && ++*map.looks % 4096 == 0 && (*map.stop)()) throw Stopped{};
       return (*map.left)[e];
     }
-    friend void put(const Left& map, std::size_t e, std::int64_t left) { (*map.left)[e] = left; }
+    friend void put(const Left& map, std::size_t e, std::int64_t now) { (*map.left)[e] = now; }
   };
 
   void add(std::size_t from, std::size_t to, std::int64_t width) {
