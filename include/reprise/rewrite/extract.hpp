@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+
 #include <reprise/base/error.hpp>
 #include <reprise/graph/schedule.hpp>
 #include <reprise/graph/simulate.hpp>
