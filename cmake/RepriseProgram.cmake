@@ -2,7 +2,7 @@
 
 find_package(nlohmann_json 3.11 REQUIRED)  # tests, examples and benchmarks write and compare JSON with it; the library does not
 
-# Warnings for our own code. What comes from LibTorch, Boost, range-v3, nlohmann_json and Catch2 is reached through imported
+# Warnings for our own code. What comes from LibTorch, Boost, nlohmann_json and Catch2 is reached through imported
 # targets, whose headers are system headers.
 add_library(reprise_warnings INTERFACE)
 if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")

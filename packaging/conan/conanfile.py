@@ -31,7 +31,7 @@ class RepriseRecipe(ConanFile):
         return os.path.join(self.recipe_folder, "..", "..")
 
     def set_version(self):
-        header = load(self, os.path.join(self._tree, "include", "reprise", "base", "version.hpp"))
+        header = load(self, os.path.join(self._tree, "include", "reprise", "version.hpp"))
         self.version = ".".join(re.findall(r"#define REPRISE_VERSION_\w+ (\d+)", header))
 
     def export_sources(self):
@@ -40,7 +40,6 @@ class RepriseRecipe(ConanFile):
 
     def requirements(self):
         self.requires("boost/[>=1.74 <2]", transitive_headers=True)
-        self.requires("range-v3/[>=0.12 <1]", transitive_headers=True)
         if self.options.with_libtorch:
             self.requires("libtorch/[>=2.4 <3]", transitive_headers=True, transitive_libs=True)
 
@@ -75,7 +74,7 @@ class RepriseRecipe(ConanFile):
         core = self.cpp_info.components["reprise"]
         core.set_property("cmake_target_name", "reprise::reprise")
         core.set_property("pkg_config_name", "reprise")
-        core.requires = ["boost::headers", "range-v3::range-v3"]
+        core.requires = ["boost::headers"]
 
         libtorch = self.cpp_info.components["libtorch"]
         libtorch.set_property("cmake_target_name", "reprise::libtorch")

@@ -30,8 +30,6 @@
 #include <boost/pending/queue.hpp>
 #include <boost/property_map/property_map.hpp>
 
-#include <range/v3/algorithm/find.hpp>
-
 #include <reprise/graph/adapter.hpp>
 #include <reprise/graph/simulate.hpp>
 #include <reprise/graph/step_graph.hpp>
@@ -41,7 +39,7 @@ namespace reprise {
 /// The first node of phase backward; none where there is none.
 [[nodiscard]] inline NodeId first_backward_node(const StepGraph& graph) {
   const auto nodes = graph.nodes();
-  const auto it = ranges::find(nodes, Phase::backward, &Node::phase);
+  const auto it = std::find_if(nodes.begin(), nodes.end(), [](const Node& n) { return n.phase == Phase::backward; });
   return it == nodes.end() ? NodeId{} : NodeId{static_cast<std::size_t>(it - nodes.begin())};
 }
 
@@ -140,9 +138,9 @@ template <class PhaseOf>
   const StepGraph& graph = adapter.graph();
   std::vector<StorageUse> uses(graph.storage_count());
   std::vector<NodeId> reader(graph.storage_count());  // the first of the backward pass
-  for (StorageId id : graph.storage_ids()) {
-    const Storage& s = graph.storage(id);
-    uses[id.index] = {.storage = id, .value = s.owner, .bytes = s.bytes, .created = graph.value(s.owner).producer};
+  for (std::size_t i = 0; i < graph.storage_count(); ++i) {
+    const Storage& s = graph.storage(StorageId{i});
+    uses[i] = {.storage = StorageId{i}, .value = s.owner, .bytes = s.bytes, .created = graph.value(s.owner).producer};
   }
   const auto first = [](NodeId& known, NodeId n) { known = std::min(known, n); };  // none is the highest of all
   const auto last = [](NodeId& known, NodeId n) { known = known.valid() ? std::max(known, n) : n; };
@@ -189,9 +187,9 @@ template <class PhaseOf>
     NodeId& last = lifetimes[graph.value(use.value).storage.index].last;
     last = last.valid() ? std::max(last, use.node) : use.node;
   }
-  for (StorageId id : graph.storage_ids()) {
-    const Storage& s = graph.storage(id);
-    StorageLifetime& life = lifetimes[id.index];
+  for (std::size_t i = 0; i < lifetimes.size(); ++i) {
+    const Storage& s = graph.storage(StorageId{i});
+    StorageLifetime& life = lifetimes[i];
     if (s.persistent) life = {};
     else life.first = graph.value(s.owner).producer;
     if (!s.persistent && !life.last.valid() && graph.node_count() > 0) life.last = NodeId{std::size_t{0}};
@@ -233,10 +231,9 @@ struct MemoryAnalysis {
 /// The storages that are alive while a node runs, largest first.
 [[nodiscard]] inline std::vector<StorageId> alive_during(const StepGraph& graph, const std::vector<StorageLifetime>& lifetimes, NodeId n) {
   std::vector<StorageId> alive;
-  for (StorageId s : graph.storage_ids())
-    if (lifetimes[s.index].covers(n)) alive.push_back(s);
-  std::stable_sort(alive.begin(), alive.end(),
-                   [&](StorageId a, StorageId b) { return graph.storage(a).bytes > graph.storage(b).bytes; });
+  for (std::size_t i = 0; i < lifetimes.size(); ++i)
+    if (lifetimes[i].covers(n)) alive.push_back(StorageId{i});
+  std::stable_sort(alive.begin(), alive.end(), [&](StorageId a, StorageId b) { return graph.storage(a).bytes > graph.storage(b).bytes; });
   return alive;
 }
 

@@ -138,10 +138,10 @@ inline void append_node(std::string& out, const StepGraph& graph, NodeId id) {
   o.number("version", std::int64_t{1});
   o.string("name", graph.name());
   o.start("values") += '[';
-  for (ValueId v : graph.value_ids()) append_value(out += v.index == 0 ? "\n  " : ",\n  ", graph, graph.value(v));
+  for (std::size_t i = 0; i < graph.value_count(); ++i) append_value(out += i == 0 ? "\n  " : ",\n  ", graph, graph.value(ValueId{i}));
   out += "\n]";
   o.start("nodes") += '[';
-  for (NodeId n : graph.node_ids()) append_node(out += n.index == 0 ? "\n  " : ",\n  ", graph, n);
+  for (std::size_t i = 0; i < graph.node_count(); ++i) append_node(out += i == 0 ? "\n  " : ",\n  ", graph, NodeId{i});
   out += "\n]";
   o.ids("outputs", graph, graph.outputs());
   o.finish();

@@ -70,9 +70,10 @@ inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& vis
   advice.because = need.node.valid() ? graph.node(need.node).name + " (node " + std::to_string(graph.node(need.node).id) + ") needs that"
                                      : "the outputs of the step are there";
   std::vector<char> seen(graph.storage_count(), 0);
-  for (const Value& v : graph.values()) {
-    if (graph.storage(v.storage).persistent && !std::exchange(seen[v.storage.index], 1))
-      advice.shares.add(v.role, graph.storage(v.storage).bytes, v.name);
+  for (std::size_t i = 0; i < graph.value_count(); ++i) {
+    const StorageId s = graph.value(ValueId{i}).storage;
+    if (graph.storage(s).persistent && !std::exchange(seen[s.index], 1))
+      advice.shares.add(graph.value(ValueId{i}).role, graph.storage(s).bytes, graph.value(ValueId{i}).name);
   }
   detail::for_each_needed(graph, need.node, [&](ValueId v, Bytes bytes) {
     advice.shares.add(graph.value(v).role, bytes, graph.value(v).name);

@@ -12,7 +12,6 @@
 #include <string_view>
 #include <vector>
 
-
 #include <reprise/graph/schedule.hpp>
 
 namespace reprise {
@@ -36,13 +35,13 @@ struct ActivationDecision {
 [[nodiscard]] inline std::vector<ActivationDecision> decisions(const StepGraph& graph, std::span<const NodeId> schedule) {
   const auto runs = run_counts(graph, schedule);
   std::vector<ActivationDecision> list;
-  for (StorageId s : graph.storage_ids()) {
-    const Storage& storage = graph.storage(s);
+  for (std::size_t s = 0; s < graph.storage_count(); ++s) {
+    const Storage& storage = graph.storages()[s];
     const NodeId maker = graph.value(storage.owner).producer;
     if (storage.persistent || !maker.valid()) continue;
     const std::uint32_t count = runs[maker.index];
     const bool again = count > 1;
-    list.push_back({s, again ? Decision::recompute : Decision::keep, storage.bytes,
+    list.push_back({StorageId{s}, again ? Decision::recompute : Decision::keep, storage.bytes,
                     {again ? (count - 1) * graph.node(maker).time.count : 0}, count});
   }
   std::stable_sort(list.begin(), list.end(), [](const ActivationDecision& a, const ActivationDecision& b) {

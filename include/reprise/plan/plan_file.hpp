@@ -45,7 +45,8 @@ inline constexpr std::string_view graph_hash_kind = "reprise-1:";
     mix_value(v.alias_of);
     mix_value(v.overwrites);
   }
-  for (NodeId n : graph.node_ids()) {
+  for (std::size_t i = 0; i < graph.node_count(); ++i) {
+    const NodeId n{i};
     const Node& node = graph.node(n);
     mix(static_cast<std::uint64_t>(node.id));
     mix(node.recomputable ? 1 : 0);
@@ -145,7 +146,7 @@ class PlanReader {
     if (schedule_.kind != JsonKind::array) throw Error(Errc::bad_format, "schedule: not a list");
     if (!schedule_.only_integers) throw refuse_schedule();
     std::unordered_map<std::int64_t, NodeId> node_of;
-    for (NodeId n : graph.node_ids()) node_of.emplace(graph.node(n).id, n);
+    for (std::size_t i = 0; i < graph.node_count(); ++i) node_of.emplace(graph.nodes()[i].id, NodeId{i});
     for (std::int64_t id : schedule_.integers) {
       const auto it = node_of.find(id);
       if (it == node_of.end())

@@ -96,7 +96,7 @@ class Planner {
  private:
   [[nodiscard]] StepGraph priced(const StepGraph& measured) const {
     StepGraph graph = measured;
-    for (NodeId n : measured.node_ids()) graph.set_time(n, cost_.time(measured, n));
+    for (std::size_t i = 0; i < graph.node_count(); ++i) graph.set_time(NodeId{i}, cost_.time(measured, NodeId{i}));
     return graph;
   }
 

@@ -24,10 +24,6 @@
 #include <boost/graph/neighbor_bfs.hpp>
 #include <boost/property_map/property_map.hpp>
 
-#include <range/v3/range/access.hpp>
-#include <range/v3/range/primitives.hpp>
-#include <range/v3/view/filter.hpp>
-
 #include <reprise/base/error.hpp>
 #include <reprise/base/units.hpp>
 #include <reprise/graph/adapter.hpp>
@@ -105,17 +101,17 @@ class DotWriter {
   }
 
  private:
-  [[nodiscard]] auto drawn_nodes() const {
-    return graph_.node_ids() | ranges::views::filter([this](NodeId n) { return drawn_[n.index]; });
-  }
-
   void write_cluster(Phase phase, std::string_view color) {
-    auto inside = drawn_nodes() | ranges::views::filter([&](NodeId n) { return graph_.node(n).phase == phase; });
-    if (ranges::empty(inside)) return;
-    out_ << "  subgraph cluster_" << to_string(phase) << " {\n    label=" << to_string(phase) << "; color=\"" << color
-         << "\"; bgcolor=\"" << color << "\";\n";
-    for (NodeId n : inside) write_node(n);
-    out_ << "  }\n";
+    bool any = false;
+    for (std::size_t i = 0; i < graph_.node_count(); ++i) {
+      if (!drawn_[i] || graph_.nodes()[i].phase != phase) continue;
+      if (!any)
+        out_ << "  subgraph cluster_" << to_string(phase) << " {\n    label=" << to_string(phase) << "; color=\"" << color
+             << "\"; bgcolor=\"" << color << "\";\n";
+      any = true;
+      write_node(NodeId{i});
+    }
+    if (any) out_ << "  }\n";
   }
 
   void write_node(NodeId id) {
@@ -146,15 +142,16 @@ class DotWriter {
 
   void write_outside_values() {
     declared_.assign(graph_.value_count(), false);
-    for (NodeId n : drawn_nodes()) {
-      for (ValueId v : reads(graph_, n)) {
+    for (std::size_t i = 0; i < graph_.node_count(); ++i) {
+      if (!drawn_[i]) continue;
+      for (ValueId v : reads(graph_, NodeId{i})) {
         if (producer(graph_, v).valid()) continue;
         declare(v, 'v');
-        out_ << "  v" << v.index << " -> n" << n.index << " [color=\"" << color_of(graph_.value(v).role) << "\"];\n";
+        out_ << "  v" << v.index << " -> n" << i << " [color=\"" << color_of(graph_.value(v).role) << "\"];\n";
       }
-      for (ValueId v : graph_.updates(n)) {  // backwards: edges against the order upset the ranks of clusters
+      for (ValueId v : graph_.updates(NodeId{i})) {  // backwards: edges against the order upset the ranks of clusters
         declare(v, 'v');
-        out_ << "  v" << v.index << " -> n" << n.index << " [dir=back, style=dotted, color=\"" << color_of(graph_.value(v).role) << "\"];\n";
+        out_ << "  v" << v.index << " -> n" << i << " [dir=back, style=dotted, color=\"" << color_of(graph_.value(v).role) << "\"];\n";
       }
     }
     declared_.assign(graph_.value_count(), false);

@@ -24,8 +24,6 @@
 #include <tuple>
 #include <vector>
 
-#include <range/v3/view/zip.hpp>
-
 #include <reprise/base/error.hpp>
 #include <reprise/graph/analysis.hpp>
 #include <reprise/profile/metrics.hpp>
@@ -96,10 +94,12 @@ inline constexpr auto activation_stats_columns = std::tuple{csv_column("id", &Ac
   const StepGraph& graph = profile.graph;
   const MemoryAnalysis memory = analyse_memory(graph);
   std::vector<NodeStats> rows;
-  for (const auto& [n, node, measured, live] :
-       ranges::views::zip(graph.node_ids(), graph.nodes(), profile.nodes, memory.live_during)) {
+  for (std::size_t i = 0; i < graph.node_count(); ++i) {
+    const NodeId n{i};
+    const Node& node = graph.node(n);
+    const NodeProfile& measured = profile.nodes[i];
     NodeStats& row = rows.emplace_back();
-    row.rank = n.index;
+    row.rank = static_cast<std::int64_t>(i);
     row.id = node.id;
     row.name = node.name;
     row.op = node.op;
@@ -111,7 +111,7 @@ inline constexpr auto activation_stats_columns = std::tuple{csv_column("id", &Ac
     row.active_before_bytes = measured.memory.before.count;
     row.active_peak_bytes = measured.memory.peak.count;
     row.active_after_bytes = measured.memory.after.count;
-    row.live_bytes = live.count;
+    row.live_bytes = memory.live_during[i].count;
   }
   return rows;
 }

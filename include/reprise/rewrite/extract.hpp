@@ -21,7 +21,6 @@
 #include <string>
 #include <vector>
 
-
 #include <reprise/base/error.hpp>
 #include <reprise/graph/schedule.hpp>
 #include <reprise/graph/simulate.hpp>

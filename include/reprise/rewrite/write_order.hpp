@@ -31,16 +31,16 @@ class WriteOrder {
 
   explicit WriteOrder(const StepGraph& graph) : graph_(graph), writes_(graph.storage_count(), 0) {
     std::vector<Touch> list;
-    for (NodeId n : graph.node_ids()) {
+    for (std::size_t i = 0; i < graph.node_count(); ++i) {
       list.clear();
-      for (ValueId v : graph.inputs(n)) touch(list, v, true);
-      for (ValueId v : graph.outputs(n)) {
+      for (ValueId v : graph.inputs(NodeId{i})) touch(list, v, true);
+      for (ValueId v : graph.outputs(NodeId{i})) {
         touch(list, v, false);
         if (!graph.value(v).persistent && !graph.value(v).owns()) touch(list, graph.value(v).target(), true);
       }
-      for (ValueId v : graph.updates(n)) touch(list, v, false);
+      for (ValueId v : graph.updates(NodeId{i})) touch(list, v, false);
       touches_.push_back(list);
-      write(n, true, writes_);
+      write(NodeId{i}, true, writes_);
     }
     std::fill(writes_.begin(), writes_.end(), 0);
   }
