@@ -16,24 +16,6 @@ using torch::Tensor;
 
 namespace {
 
-/// A stack in training, one call a step.
-struct Loop {
-  Stack stack{};
-  torch::optim::SGD optimizer{stack.layers->parameters(), torch::optim::SGDOptions(0.01)};
-  Tensor x = torch::randn({256, 64});
-
-  void operator()() {
-    optimizer.zero_grad();
-    stack.forward(x, gelu).pow(2).mean().backward();
-    optimizer.step();
-  }
-  template <class AnyBudget>
-  void inside(AnyBudget& budget) {
-    auto step = budget.step();
-    (*this)();
-  }
-};
-
 const MemoryBudgetOptions at_once{.planning = {.effort = 0.1}, .plan_in_background = false};
 
 /// For as long as it is in scope.
@@ -46,7 +28,7 @@ struct Environment {
 }  // namespace
 
 TEST_CASE("a share of the unconstrained peak is known after the first step", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   MemoryBudget budget{Budget::share(75), at_once};
   loop.inside(budget);
   const Bytes eager = budget.last().eager_peak;
@@ -73,7 +55,7 @@ TEST_CASE("a budget is a share of free memory, or none at all", "[guided]") {
 }
 
 TEST_CASE("another budget holds from the next step on, and is planned for", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   MemoryBudget budget{1024_GiB, at_once};
   for (int i = 0; i < 2; ++i) loop.inside(budget);
   CHECK(budget.last().recomputed == 0);
@@ -91,7 +73,7 @@ TEST_CASE("another budget holds from the next step on, and is planned for", "[gu
 }
 
 TEST_CASE("a planner of the user's own is asked, for plans and for advice", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   int asked = 0;
   MemoryBudgetOptions options = at_once;
   options.planner = [&](const StepGraph& graph, const PlanRequest& request) {
@@ -112,7 +94,7 @@ TEST_CASE("a planner of the user's own is asked, for plans and for advice", "[gu
 }
 
 TEST_CASE("a plan of the user's own that cannot be followed is told of, and the steps stay inside the budget", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   std::vector<std::string> notices;
   MemoryBudgetOptions options = at_once;
   options.on_notice = [&](const std::string& text) { notices.push_back(text); };
@@ -139,7 +121,7 @@ TEST_CASE("a plan of the user's own that cannot be followed is told of, and the 
 }
 
 TEST_CASE("an error above the budget is told as it is, also where the user's planner fails or says untrue things", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   MemoryBudgetOptions options = at_once;
   options.over_budget = OverBudget::error;
   const auto error_with = [&](PlanFunction planner) {
@@ -177,7 +159,7 @@ TEST_CASE("a strategy that there is not is an error at once, and names those tha
 }
 
 TEST_CASE("advice after one step is a budget that works", "[guided]") {
-  Loop first;
+  StackLoop first;
   MemoryBudget budget{1024_GiB, at_once};
   budget.watch(first.stack.layers);
   first.inside(budget);
@@ -195,7 +177,7 @@ TEST_CASE("advice after one step is a budget that works", "[guided]") {
 }
 
 TEST_CASE("an error above the budget says what is held and what would do", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   MemoryBudgetOptions options = at_once;
   options.over_budget = OverBudget::error;
   MemoryBudget budget{1024_GiB, options};
@@ -215,7 +197,7 @@ TEST_CASE("an error above the budget says what is held and what would do", "[gui
   CHECK(text.find("smallest feasible budget") != std::string::npos);
   budget.set(1024_GiB);
   loop.inside(budget);
-  Loop plain;
+  StackLoop plain;
   plain.x = loop.x;
   plain();  // the step that threw has changed nothing: it failed in its forward pass
   plain();
@@ -223,7 +205,7 @@ TEST_CASE("an error above the budget says what is held and what would do", "[gui
 }
 
 TEST_CASE("above the budget by choice: a notice, and the step goes on", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   std::vector<std::string> notices;
   MemoryBudgetOptions options = at_once;
   options.over_budget = OverBudget::go_on;
@@ -237,7 +219,7 @@ TEST_CASE("above the budget by choice: a notice, and the step goes on", "[guided
 }
 
 TEST_CASE("each step is told of, and summed up", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   std::vector<GuidedStepReport> seen;
   MemoryBudget budget{Budget::savable(50), at_once};
   budget.on_step([&](const GuidedStepReport& report) { seen.push_back(report); });
@@ -256,7 +238,7 @@ TEST_CASE("each step is told of, and summed up", "[guided]") {
 }
 
 TEST_CASE("a report is a page about the step", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   const reprise_test::TempDir folder;
   MemoryBudget budget{Budget::savable(50), at_once};
   budget.watch(loop.stack.layers);
@@ -271,7 +253,7 @@ TEST_CASE("a report is a page about the step", "[guided]") {
 }
 
 TEST_CASE("a log line when a plan is made, used for the first time, and left", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   std::string log;
   MemoryBudgetOptions options = at_once;
   options.log_level = LogLevel::info;
@@ -295,7 +277,7 @@ TEST_CASE("a log line when a plan is made, used for the first time, and left", "
 
 TEST_CASE("REPRISE=off makes a step do nothing", "[guided]") {
   const Environment off("REPRISE", "off");
-  Loop loop;
+  StackLoop loop;
   MemoryBudget budget{1_KiB};
   {
     auto step = budget.step();
@@ -311,7 +293,7 @@ TEST_CASE("REPRISE=off makes a step do nothing", "[guided]") {
 }
 
 TEST_CASE("plans are made in the background while steps run online, and are taken up when they are there", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   MemoryBudget budget{1024_GiB, {.planning = {.effort = 0.1}, .plan_in_background = false}};
   loop.inside(budget);
   const Bytes eager = budget.last().eager_peak, floor = budget.last().floor;
@@ -325,7 +307,7 @@ TEST_CASE("plans are made in the background while steps run online, and are take
 }
 
 TEST_CASE("a loop whose stream never comes again is not planned for ever", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   MemoryBudget budget{1024_GiB, {.planning = {.effort = 0.1}, .plan_in_background = false, .max_plans = 2}};
   for (int i = 0; i < 12; ++i) {
     auto step = budget.step();
@@ -339,7 +321,7 @@ TEST_CASE("a loop whose stream never comes again is not planned for ever", "[gui
 TEST_CASE("outside of a step nothing is recorded, and nothing of a step is left", "[guided]") {
   const Bytes before = cpu_memory().live();
   {
-    Loop loop;
+    StackLoop loop;
     MemoryBudget budget{Budget::savable(40), at_once};
     for (int i = 0; i < 3; ++i) {
       loop.inside(budget);

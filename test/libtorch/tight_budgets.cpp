@@ -13,26 +13,9 @@ using torch::Tensor;
 
 namespace {
 
-struct Loop {
-  Stack stack{};
-  torch::optim::SGD optimizer{stack.layers->parameters(), torch::optim::SGDOptions(0.01)};
-  Tensor x = torch::randn({256, 64});
-
-  void operator()() {
-    optimizer.zero_grad();
-    stack.forward(x, gelu).pow(2).mean().backward();
-    optimizer.step();
-  }
-  template <class AnyBudget>
-  void inside(AnyBudget& budget) {
-    auto step = budget.step();
-    (*this)();
-  }
-};
-
 /// What eager's loop gives after so many steps.
-Contents eager(const Loop& like, int steps) {
-  Loop loop;
+Contents eager(const StackLoop& like, int steps) {
+  StackLoop loop;
   loop.x = like.x;
   for (int i = 0; i < steps; ++i) loop();
   return contents(all_of(*loop.stack.layers));
@@ -64,7 +47,7 @@ struct Told {
 struct Tight {
   Bytes bytes{}, smallest{};
 
-  explicit Tight(Loop& loop) {
+  explicit Tight(StackLoop& loop) {
     MemoryBudget probe{1024_GiB, {.planner = lazy_planner, .planning = {.effort = 0.1}, .plan_in_background = false}};
     loop.inside(probe);
     smallest = probe.advise().smallest;
@@ -75,7 +58,7 @@ struct Tight {
 }  // namespace
 
 TEST_CASE("steps that are slow in their budget say so once, and what budget would do", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   const Tight tight(loop);
   REQUIRE(tight.bytes < tight.smallest);
   Told told(WhenSlow::stay);
@@ -96,7 +79,7 @@ TEST_CASE("steps that are slow in their budget say so once, and what budget woul
 }
 
 TEST_CASE("steps that are not slow say nothing", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   const Tight tight(loop);
   Told told(WhenSlow::fail, 1e12);
   MemoryBudget budget{tight.bytes, told.options};
@@ -111,7 +94,7 @@ TEST_CASE("steps that are not slow say nothing", "[guided]") {
 }
 
 TEST_CASE("slow steps go above their budget where that is asked for, to the smallest plan", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   const Tight tight(loop);
   Told told(WhenSlow::go_above);
   MemoryBudget budget{tight.bytes, told.options};
@@ -136,7 +119,7 @@ TEST_CASE("slow steps go above their budget where that is asked for, to the smal
 }
 
 TEST_CASE("slow steps fail where that is asked for, before the next one begins", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   const Tight tight(loop);
   Told told(WhenSlow::fail);
   MemoryBudget budget{tight.bytes, told.options};
@@ -149,7 +132,7 @@ TEST_CASE("slow steps fail where that is asked for, before the next one begins",
 }
 
 TEST_CASE("advice in the background is told of when it is there", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   const Tight tight(loop);
   Told told(WhenSlow::stay);
   told.options.plan_in_background = true;
@@ -165,7 +148,7 @@ TEST_CASE("advice in the background is told of when it is there", "[guided]") {
 TEST_CASE("a budget by what it costs is the smallest one with a plan that costs no more", "[guided]") {
   Bytes before{};
   for (const double share : {0.02, 0.2, 5.}) {
-    Loop loop;
+    StackLoop loop;
     MemoryBudget budget{Budget::costs_at_most(share), {.planner = plan_by_bytes, .planning = {.effort = 0.1}, .plan_in_background = false}};
     const Bytes start = cpu_memory().live();
     for (int i = 0; i < 4; ++i) {
@@ -187,7 +170,7 @@ TEST_CASE("a budget by what it costs is the smallest one with a plan that costs 
 }
 
 TEST_CASE("a budget by what it costs is found in the background as well", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   MemoryBudget budget{Budget::costs_at_most(5), {.planner = plan_by_bytes, .planning = {.effort = 0.1}}};
   loop.inside(budget);
   budget.wait();
@@ -197,7 +180,7 @@ TEST_CASE("a budget by what it costs is found in the background as well", "[guid
 }
 
 TEST_CASE("a budget of what fits says what it took", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   std::vector<std::string> notices;
   MemoryBudgetOptions options;
   options.on_notice = [&](const std::string& text) { notices.push_back(text); };
@@ -212,7 +195,7 @@ TEST_CASE("a budget of what fits says what it took", "[guided]") {
 }
 
 TEST_CASE("advice comes after one step, whatever its budget was", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   MemoryBudget wide{1024_GiB, {.planner = plan_by_bytes, .planning = {.effort = 0.1}, .plan_in_background = false}};
   loop.inside(wide);
   const Advice expected = wide.advise();
@@ -226,7 +209,7 @@ TEST_CASE("advice comes after one step, whatever its budget was", "[guided]") {
 }
 
 TEST_CASE("a step that waits for its plan waits for so many seconds of work at most", "[guided]") {
-  Loop loop;
+  StackLoop loop;
   double now = 0;
   std::vector<double> seconds;
   MemoryBudgetOptions options{.planning = {.effort = 0.1, .clock = [&] { return now; }},

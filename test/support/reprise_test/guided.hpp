@@ -208,6 +208,24 @@ struct Stack {
 /// The plainest thing to do between two layers of a stack.
 inline Tensor gelu(Tensor h, int /*layer*/) { return torch::gelu(h); }
 
+/// A stack in training, one call a step.
+struct StackLoop {
+  Stack stack{};
+  torch::optim::SGD optimizer{stack.layers->parameters(), torch::optim::SGDOptions(0.01)};
+  Tensor x = torch::randn({256, 64});
+
+  void operator()() {
+    optimizer.zero_grad();
+    stack.forward(x, gelu).pow(2).mean().backward();
+    optimizer.step();
+  }
+  template <class AnyBudget>
+  void inside(AnyBudget& budget) {
+    auto step = budget.step();
+    (*this)();
+  }
+};
+
 inline Program stack_program(const std::function<Tensor(Tensor, int)>& between, const std::function<void(Stack&, Tensor, int)>& loop = {}) {
   auto stack = std::make_shared<Stack>();
   auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(), torch::optim::SGDOptions(0.01));

@@ -276,11 +276,6 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
     spots_[s].where = Where::gone;
     spots_[s].kept = {};
   }
-  /// The held bytes of a storage that has died, handed over with their count.
-  [[nodiscard]] c10::Storage take_held(StorageIndex s) {
-    spots_[s].where = Where::gone;
-    return std::exchange(spots_[s].kept, {});
-  }
   void hold(StorageIndex s, c10::Storage memory) {
     spots_[s].where = Where::held;
     spots_[s].kept = std::move(memory);
