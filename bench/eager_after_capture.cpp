@@ -1,9 +1,11 @@
-// Does a process that has captured a step run eager as fast as one that never has? Aim: at most 1.01.
+// Does a process that has captured a step run eager as fast as one that never has? Aim: at most
+// 1.01.
 //
 //   eager_after_capture [--quick] [--json FILE]
 //
-// Two processes with the same model, of which one has captured a step before it begins, run eager steps in turn, one waiting
-// while the other runs: what disturbs the machine for longer than a step disturbs both. The median of the ratios is the result.
+// Two processes with the same model, of which one has captured a step before it begins, run eager
+// steps in turn, one waiting while the other runs: what disturbs the machine for longer than a step
+// disturbs both. The median of the ratios is the result.
 //
 //   parent ──'g'──▶ plain     runs one eager step ──seconds──▶ parent
 //          ──'g'──▶ captured  runs one eager step ──seconds──▶ parent          and so on, who goes first alternating
@@ -36,7 +38,8 @@ constexpr double aim = 1.01;
 reprise::Error failed(const std::string& what) { return {reprise::Errc::io, "worker: " + what}; }
 
 examples::TrainerOptions options_of(const std::string& model) {
-  return {.model = model, .config = model == "deep_mlp" ? models::Config::full : models::Config::tiny};
+  return {.model = model,
+          .config = model == "deep_mlp" ? models::Config::full : models::Config::tiny};
 }
 
 /// The worker's side: a step for each byte that arrives, its seconds as bytes back.
@@ -50,7 +53,8 @@ int work(const std::string& model, bool captured) {
   }
   for (char go = 0; read(STDIN_FILENO, &go, 1) == 1;) {
     const double seconds = trainer.step(batch).seconds;
-    if (write(STDOUT_FILENO, &seconds, sizeof seconds) != sizeof seconds) return examples::bad_input;
+    if (write(STDOUT_FILENO, &seconds, sizeof seconds) != sizeof seconds)
+      return examples::bad_input;
   }
   return examples::done;
 }
@@ -67,7 +71,8 @@ class Worker {
       dup2(in[0], STDIN_FILENO);
       dup2(out[1], STDOUT_FILENO);
       for (int end : {in[0], in[1], out[0], out[1]}) close(end);
-      execl("/proc/self/exe", "eager_after_capture", "--worker", kind, "--model", model.c_str(), static_cast<char*>(nullptr));
+      execl("/proc/self/exe", "eager_after_capture", "--worker", kind, "--model", model.c_str(),
+            static_cast<char*>(nullptr));
       _exit(examples::bad_input);
     }
     close(in[0]);
@@ -85,7 +90,8 @@ class Worker {
 
   double step() {
     double seconds = 0;
-    if (write(to_, "g", 1) != 1 || read(from_, &seconds, sizeof seconds) != sizeof seconds) throw failed("it has ended");
+    if (write(to_, "g", 1) != 1 || read(from_, &seconds, sizeof seconds) != sizeof seconds)
+      throw failed("it has ended");
     return seconds;
   }
 
@@ -123,7 +129,9 @@ nlohmann::ordered_json compare(const std::string& model, std::int64_t pairs) {
 int bench(int argc, char** argv) {
   bool quick = false;
   std::string worker, model = "resnet50", json;
-  examples::Flags flags("eager_after_capture", "Eager step time in a process that has captured a step, over that in one that has not.");
+  examples::Flags flags(
+      "eager_after_capture",
+      "Eager step time in a process that has captured a step, over that in one that has not.");
   flags.add("--quick", "few steps: is it in the right place?", quick);
   flags.add("--json", "FILE", "write the results to a file", json);
   flags.choose("--worker", {"plain", "captured"}, "used by the program itself", worker);
@@ -131,15 +139,20 @@ int bench(int argc, char** argv) {
   if (!flags.parse(argc, argv)) return examples::done;
   if (!worker.empty()) return work(model, worker == "captured");
 
-  std::printf("%-12s%14s%14s%9s   %-16s%7s\n", "", "never", "captured", "ratio", "middle half", "aim");
+  std::printf("%-12s%14s%14s%9s   %-16s%7s\n", "", "never", "captured", "ratio", "middle half",
+              "aim");
   auto results = nlohmann::ordered_json::array();
   for (const auto* name : {"resnet50", "bert", "deep_mlp"}) {
     const auto result = compare(name, quick ? 51 : 501);
-    const auto time = [&](const char* field) { return reprise::format_time({result[field].get<double>() * 1e6}); };
+    const auto time = [&](const char* field) {
+      return reprise::format_time({result[field].get<double>() * 1e6});
+    };
     const auto ratio = result["ratio"].get<double>();
-    const auto low = result["ratio_quartiles"][0].get<double>(), high = result["ratio_quartiles"][1].get<double>();
-    std::printf("%-12s%14s%14s%9.3f   %.3f to %.3f%9.2f   %s\n", name, time("plain_step_s").c_str(), time("captured_step_s").c_str(), ratio,
-                low, high, aim, ratio <= aim ? "met" : "missed");
+    const auto low = result["ratio_quartiles"][0].get<double>(),
+               high = result["ratio_quartiles"][1].get<double>();
+    std::printf("%-12s%14s%14s%9.3f   %.3f to %.3f%9.2f   %s\n", name, time("plain_step_s").c_str(),
+                time("captured_step_s").c_str(), ratio, low, high, aim,
+                ratio <= aim ? "met" : "missed");
     std::fflush(stdout);
     results.push_back(result);
   }

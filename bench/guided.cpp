@@ -1,13 +1,15 @@
-// A training loop inside a MemoryBudget beside the same loop without one, in one run: time, memory, what the recorder costs an op, and
-// what a choice of the eviction policy costs however long the step is.
+// A training loop inside a MemoryBudget beside the same loop without one, in one run: time, memory,
+// what the recorder costs an op, and what a choice of the eviction policy costs however long the
+// step is.
 //
 //   guided [--quick] [--only NAME] [--pairs N] [--threads N] [--json FILE]
 //
-// For each model and budget two copies take turns, step by step, on the same batch; the median of the ratios of their times is the
-// result. The eager one has a process of its own, without Reprise's allocator (eager_process.hpp). Budgets are F + q (E - F): E is
-// eager's peak, F what no schedule can go below; "above the peak" is a budget that is never reached. At the end both copies must be
-// equal, bit for bit. The cases `depth` (a ResNet that leaves blocks out by host randomness) and `experts` (rows go to experts by
-// data) run online throughout.
+// For each model and budget two copies take turns, step by step, on the same batch; the median of
+// the ratios of their times is the result. The eager one has a process of its own, without
+// Reprise's allocator (eager_process.hpp). Budgets are F + q (E - F): E is eager's peak, F what no
+// schedule can go below; "above the peak" is a budget that is never reached. At the end both copies
+// must be equal, bit for bit. The cases `depth` (a ResNet that leaves blocks out by host
+// randomness) and `experts` (rows go to experts by data) run online throughout.
 
 #include <algorithm>
 #include <chrono>
@@ -34,11 +36,14 @@ using examples::Trainer;
 using examples::TrainerOptions;
 using torch::Tensor;
 
-// ── two models that no plan can be made for ─────────────────────────────────────────────────────────────────────────────────
+// ── two models that no plan can be made for ──────────────────────────────────────────────────────
 
 struct Residual : torch::nn::Module {
   explicit Residual(int channels)
-      : a(torch::nn::Conv2dOptions(channels, channels, 3).padding(1).bias(false)), b(torch::nn::Conv2dOptions(channels, channels, 3).padding(1).bias(false)), m(channels), n(channels) {
+      : a(torch::nn::Conv2dOptions(channels, channels, 3).padding(1).bias(false)),
+        b(torch::nn::Conv2dOptions(channels, channels, 3).padding(1).bias(false)),
+        m(channels),
+        n(channels) {
     register_module("a", a);
     register_module("b", b);
     register_module("m", m);
@@ -53,7 +58,9 @@ struct Residual : torch::nn::Module {
 struct StochasticDepth : torch::nn::Module {
   StochasticDepth() {
     register_module("stem", stem);
-    for (int i = 0; i < 16; ++i) blocks.push_back(register_module("block" + std::to_string(i), std::make_shared<Residual>(64)));
+    for (int i = 0; i < 16; ++i)
+      blocks.push_back(
+          register_module("block" + std::to_string(i), std::make_shared<Residual>(64)));
     register_module("head", head);
   }
   Tensor forward(Tensor x) {
@@ -68,15 +75,19 @@ struct StochasticDepth : torch::nn::Module {
   std::mt19937 coin{3};
 };
 
-/// Eight layers of four experts; each row goes to the one that a router picks, so that shapes depend on data.
+/// Eight layers of four experts; each row goes to the one that a router picks, so that shapes
+/// depend on data.
 struct Experts : torch::nn::Module {
   static constexpr int layers = 8, experts = 4, width = 512;
   Experts() {
     for (int i = 0; i < layers; ++i) {
-      routers.push_back(register_module("router" + std::to_string(i), torch::nn::Linear(width, experts)));
+      routers.push_back(
+          register_module("router" + std::to_string(i), torch::nn::Linear(width, experts)));
       for (int e = 0; e < experts; ++e)
-        inner.push_back(register_module("expert" + std::to_string(i) + "_" + std::to_string(e),
-                                        torch::nn::Sequential(torch::nn::Linear(width, 2 * width), torch::nn::GELU(), torch::nn::Linear(2 * width, width))));
+        inner.push_back(register_module(
+            "expert" + std::to_string(i) + "_" + std::to_string(e),
+            torch::nn::Sequential(torch::nn::Linear(width, 2 * width), torch::nn::GELU(),
+                                  torch::nn::Linear(2 * width, width))));
     }
   }
   Tensor forward(Tensor x) {
@@ -85,8 +96,10 @@ struct Experts : torch::nn::Module {
       Tensor out = torch::zeros_like(x);
       for (std::size_t e = 0; e < experts; ++e) {
         const Tensor rows = torch::nonzero(chosen == static_cast<std::int64_t>(e)).squeeze(1);
-        const Tensor weight = gate.select(1, static_cast<std::int64_t>(e)).index_select(0, rows).unsqueeze(1);
-        out = out.index_add(0, rows, weight * inner[i * experts + e]->forward(x.index_select(0, rows)));
+        const Tensor weight =
+            gate.select(1, static_cast<std::int64_t>(e)).index_select(0, rows).unsqueeze(1);
+        out = out.index_add(0, rows,
+                            weight * inner[i * experts + e]->forward(x.index_select(0, rows)));
       }
       x = torch::layer_norm(x + out, {width});
     }
@@ -99,8 +112,13 @@ struct Experts : torch::nn::Module {
 models::Task depth_task() {
   torch::manual_seed(1);
   auto net = std::make_shared<StochasticDepth>();
-  return {"depth", 8, net, [](std::int64_t) { return std::vector<Tensor>{torch::full({8, 3, 64, 64}, 0.1), torch::arange(8)}; },
-          [net](const std::vector<Tensor>& batch) { return torch::cross_entropy_loss(net->forward(batch[0]), batch[1]); }};
+  return {"depth", 8, net,
+          [](std::int64_t) {
+            return std::vector<Tensor>{torch::full({8, 3, 64, 64}, 0.1), torch::arange(8)};
+          },
+          [net](const std::vector<Tensor>& batch) {
+            return torch::cross_entropy_loss(net->forward(batch[0]), batch[1]);
+          }};
 }
 
 models::Task experts_task() {
@@ -114,7 +132,7 @@ models::Task experts_task() {
           [net](const std::vector<Tensor>& batch) { return net->forward(batch[0]).pow(2).mean(); }};
 }
 
-// ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
 struct Case {
   std::string name{}, what{};
@@ -126,9 +144,15 @@ const std::vector<Case>& cases() {
   using models::Config;
   static const std::vector<Case> all{
       {"resnet50", "ResNet-50, batch 8", {.model = "resnet50", .config = Config::full, .batch = 8}},
-      {"resnet152", "ResNet-152, batch 4", {.model = "resnet152", .config = Config::full, .batch = 4}},
-      {"bert", "BERT-base, 4 x 128", {.model = "bert", .config = Config::full, .batch = 4, .size = 128}},
-      {"gpt2", "GPT-2, 2 x 256", {.model = "gpt2", .config = Config::full, .batch = 2, .size = 256}},
+      {"resnet152",
+       "ResNet-152, batch 4",
+       {.model = "resnet152", .config = Config::full, .batch = 4}},
+      {"bert",
+       "BERT-base, 4 x 128",
+       {.model = "bert", .config = Config::full, .batch = 4, .size = 128}},
+      {"gpt2",
+       "GPT-2, 2 x 256",
+       {.model = "gpt2", .config = Config::full, .batch = 2, .size = 256}},
       {"depth", "stochastic depth", {.model = "depth"}, &depth_task},
       {"experts", "mixture of experts", {.model = "experts"}, &experts_task},
   };
@@ -140,15 +164,19 @@ std::unique_ptr<Trainer> trainer_of(const Case& test, const TrainerOptions& opti
   return std::make_unique<Trainer>(options, mode);
 }
 
-BudgetRow measure(const Case& test, const reprise::Budget& budget, bool online, std::int64_t pairs) {
+BudgetRow measure(const Case& test, const reprise::Budget& budget, bool online,
+                  std::int64_t pairs) {
   BudgetRow row{.name = test.name, .what = test.what};
   TrainerOptions options = test.trainer;
   options.budget = budget;
   options.online = online;
   const auto ours = trainer_of(test, options, Mode::guided);
-  bench::EagerProcess eager({"--eager", test.name, "--threads", std::to_string(torch::get_num_threads())});
-  constexpr std::int64_t warm_up = 5;  // recorded and planned, planned with warm times, followed twice, then every block has its place
-  if (!bench::run_pairs(row, eager, *ours, pairs, [](std::int64_t i, const examples::StepRecord&) { return i >= warm_up; }))
+  bench::EagerProcess eager(
+      {"--eager", test.name, "--threads", std::to_string(torch::get_num_threads())});
+  // recorded and planned, planned with warm times, followed twice, then every block has its place
+  constexpr std::int64_t warm_up = 5;
+  if (!bench::run_pairs(row, eager, *ours, pairs,
+                        [](std::int64_t i, const examples::StepRecord&) { return i >= warm_up; }))
     row.problem = "not reached: " + *row.problem;
   row.eager_peak = ours->guided()->last().eager_peak;
   return row;
@@ -160,12 +188,14 @@ void print(const BudgetRow& row) {
     std::printf("%s\n", row.problem.value_or("").substr(0, 90).c_str());
     return;
   }
-  std::printf("%12s%12s%12s%8.3f  %.3f-%.3f%8.1f s  %4zu again  %s\n", format_bytes(row.eager_peak).c_str(), format_bytes(row.last.floor).c_str(),
-              format_bytes(row.last.peak).c_str(), row.ratio, row.low, row.high, row.plan_s, row.last.recomputed, bench::verdict(row).c_str());
+  std::printf("%12s%12s%12s%8.3f  %.3f-%.3f%8.1f s  %4zu again  %s\n",
+              format_bytes(row.eager_peak).c_str(), format_bytes(row.last.floor).c_str(),
+              format_bytes(row.last.peak).c_str(), row.ratio, row.low, row.high, row.plan_s,
+              row.last.recomputed, bench::verdict(row).c_str());
   std::fflush(stdout);
 }
 
-// ── ops ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── ops ──────────────────────────────────────────────────────────────────────────────────────────
 
 double seconds_of(const std::function<void()>& run) {
   const auto start = std::chrono::steady_clock::now();
@@ -173,7 +203,8 @@ double seconds_of(const std::function<void()>& run) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// What a step costs an op beyond eager, in microseconds: forward and backward of tiny ops under a budget that is never reached.
+/// What a step costs an op beyond eager, in microseconds: forward and backward of tiny ops under a
+/// budget that is never reached.
 double recorder_us(int rounds) {
   Tensor w = torch::ones({4}).requires_grad_();
   constexpr int depth = 500;
@@ -183,7 +214,8 @@ double recorder_us(int rounds) {
     for (int i = 0; i < depth; ++i) h = h * w + w;
     h.sum().backward();
   };
-  reprise::MemoryBudget budget{reprise::Bytes{std::int64_t{1} << 50}, {.plan_in_background = false}};
+  reprise::MemoryBudget budget{reprise::Bytes{std::int64_t{1} << 50},
+                               {.plan_in_background = false}};
   std::vector<double> extra;
   std::size_t ops = 0;
   for (int i = 0; i < rounds + 3; ++i) {
@@ -198,12 +230,14 @@ double recorder_us(int rounds) {
   return quantile(extra, 0.5);
 }
 
-/// A chain of tiny ops whose results are all kept, in a fifth of the memory that they take: each op makes the policy choose.
+/// A chain of tiny ops whose results are all kept, in a fifth of the memory that they take: each op
+/// makes the policy choose.
 double eviction_us(int ops) {
   const Tensor x = torch::ones({64});
   const torch::NoGradGuard no_grad;
-  reprise::MemoryBudget budget{reprise::cpu_memory().live() + reprise::Bytes{std::int64_t{ops} * 256 / 5},
-                               {.max_plans = 0, .over_budget = reprise::OverBudget::go_on}};
+  reprise::MemoryBudget budget{
+      reprise::cpu_memory().live() + reprise::Bytes{std::int64_t{ops} * 256 / 5},
+      {.max_plans = 0, .over_budget = reprise::OverBudget::go_on}};
   std::vector<Tensor> kept;
   kept.reserve(static_cast<std::size_t>(ops));
   auto step = budget.step();
@@ -225,7 +259,8 @@ int run(int argc, char** argv) {
   bench::StepFlags options;
   std::string eager;
   examples::Flags flags("guided", "Time and memory of a loop inside a MemoryBudget, beside eager.");
-  options.add_to(flags, "few steps: is it in the right place?", "resnet50, resnet152, bert, gpt2, depth, experts or ops",
+  options.add_to(flags, "few steps: is it in the right place?",
+                 "resnet50, resnet152, bert, gpt2, depth, experts or ops",
                  "steps of each copy; 0: 9, or 3 where quick");
   flags.add("--eager", "NAME", "of the benchmark's own use: the other copy", eager);
   if (!flags.parse(argc, argv)) return examples::done;
@@ -237,7 +272,8 @@ int run(int argc, char** argv) {
   nlohmann::ordered_json results{{"steps", nlohmann::ordered_json::array()}};
   if (options.wants("ops")) {
     const double us = recorder_us(options.quick ? 5 : 25);
-    std::printf("recorder: %.2f us an op beyond eager (aim 1.5: %s)\n", us, us <= 1.5 ? "met" : "missed");
+    std::printf("recorder: %.2f us an op beyond eager (aim 1.5: %s)\n", us,
+                us <= 1.5 ? "met" : "missed");
     results["recorder_us"] = us;
     std::printf("online eviction on every op of a chain, us an op:");
     for (const int n : {1'000, 10'000, 100'000}) {
@@ -248,9 +284,11 @@ int run(int argc, char** argv) {
     }
     std::printf("\n");
   }
-  std::printf("%-20s%-18s%12s%12s%12s%8s  %-11s%10s\n", "", "budget", "E", "F", "peak", "ratio", "middle half", "planning");
+  std::printf("%-20s%-18s%12s%12s%12s%8s  %-11s%10s\n", "", "budget", "E", "F", "peak", "ratio",
+              "middle half", "planning");
   bool equal = true;
-  const auto add = [&](const Case& test, const reprise::Budget& budget, std::string name, double aim, bool online) {
+  const auto add = [&](const Case& test, const reprise::Budget& budget, std::string name,
+                       double aim, bool online) {
     BudgetRow row = measure(test, budget, online, pairs);
     row.budget = std::move(name);
     row.aim = aim;
@@ -260,7 +298,8 @@ int run(int argc, char** argv) {
   };
   for (const Case& test : cases()) {
     if (!options.wants(test.name)) continue;
-    add(test, reprise::Budget(reprise::Bytes{std::int64_t{1} << 50}), "above the peak", 1.02, false);
+    add(test, reprise::Budget(reprise::Bytes{std::int64_t{1} << 50}), "above the peak", 1.02,
+        false);
     if (!test.make) {
       add(test, reprise::Budget::savable(50), "50 % planned", 1.05, false);
       add(test, reprise::Budget::savable(25), "25 % planned", 1.25, false);

@@ -1,4 +1,5 @@
-// How many moves a second the incremental evaluator takes: a recomputation inserted somewhere, the peak read, taken out again.
+// How many moves a second the incremental evaluator takes: a recomputation inserted somewhere, the
+// peak read, taken out again.
 //
 //   plan_moves            a training graph of about 10,000 nodes, one core
 
@@ -32,7 +33,7 @@ int main() {
     }
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
-  std::printf("nodes %zu  moves %zu (%zu valid)  %.0f moves/s  (checksum %lld)\n", graph.node_count(), moves, valid,
-      static_cast<double>(moves) / seconds,
+  std::printf("nodes %zu  moves %zu (%zu valid)  %.0f moves/s  (checksum %lld)\n",
+              graph.node_count(), moves, valid, static_cast<double>(moves) / seconds,
               static_cast<long long>(sum));
 }

@@ -5,8 +5,9 @@
 //   plan_quality --small 2000                 so many small random graphs
 //   plan_quality --speed --svg FILE           planning time against nodes, with the fitted exponent, and a picture
 //
-// Budgets of training graphs: F + q (E - F) with F the floor and E the baseline's peak, and shares of E. Published averages that
-// the last lines compare with: +7 % at half and +18 % at a quarter of the baseline's peak, geometric means.
+// Budgets of training graphs: F + q (E - F) with F the floor and E the baseline's peak, and shares
+// of E. Published averages that the last lines compare with: +7 % at half and +18 % at a quarter of
+// the baseline's peak, geometric means.
 
 #include <algorithm>
 #include <charconv>
@@ -44,10 +45,12 @@ Plan timed(std::string_view strategy, const StepGraph& graph, const PlanRequest&
 
 std::string cell(const Plan& plan) {
   char text[40];
-  if (plan.within_budget()) std::snprintf(text, sizeof text, "%+.2f%% %.2fs", 100 * plan.overhead(), plan.seconds);
+  if (plan.within_budget())
+    std::snprintf(text, sizeof text, "%+.2f%% %.2fs", 100 * plan.overhead(), plan.seconds);
   else
-    std::snprintf(text, sizeof text, "- (%.0f%%)",
-                  100 * static_cast<double>(plan.peak.count) / static_cast<double>(plan.baseline_peak.count));
+    std::snprintf(
+        text, sizeof text, "- (%.0f%%)",
+        100 * static_cast<double>(plan.peak.count) / static_cast<double>(plan.baseline_peak.count));
   return text;
 }
 
@@ -61,7 +64,8 @@ struct Mean {
   [[nodiscard]] double percent() const { return count > 0 ? 100 * std::expm1(sum / count) : 0; }
 };
 
-// The four cases of a small graph: budgets from the least feasible peak to three quarters of the way to the baseline, with optima.
+// The four cases of a small graph: budgets from the least feasible peak to three quarters of the
+// way to the baseline, with optima.
 struct SmallCase {
   PlanRequest request{};
   double best = 0;
@@ -71,26 +75,33 @@ struct SmallCase {
 std::vector<SmallCase> small_cases(const StepGraph& graph, bool keep) {
   const Simulation own = simulate(graph, own_order(graph));
   if (!own.valid) return {};
-  const auto least = least_feasible_peak(graph, {.keep_order = keep}, floor_bytes(graph), own.peak, 100'000);
+  const auto least =
+      least_feasible_peak(graph, {.keep_order = keep}, floor_bytes(graph), own.peak, 100'000);
   if (!least || *least == own.peak) return {};
   std::vector<SmallCase> cases;
   for (int part = 0; part < 4; ++part) {
-    PlanRequest request{.budget = {least->count + (own.peak.count - least->count) * part / 4}, .keep_order = keep};
+    PlanRequest request{.budget = {least->count + (own.peak.count - least->count) * part / 4},
+                        .keep_order = keep};
     const auto exact = Exhaustive{}.search(graph, request);
     if (exact.verdict != Exhaustive::Verdict::optimal) return {};
-    cases.push_back({request, total_time(graph, exact.schedule).count, recomputations(graph, exact.schedule) >= 2});
+    cases.push_back({request, total_time(graph, exact.schedule).count,
+                     recomputations(graph, exact.schedule) >= 2});
   }
   return cases;
 }
 
-// Graphs in which fewer than two of the four cases need two recomputations are passed over: at least half of all cases then do.
+// Graphs in which fewer than two of the four cases need two recomputations are passed over: at
+// least half of all cases then do.
 void small_graphs(std::int64_t graphs) {
   int cases = 0, optimal = 0, feasible = 0, alone = 0, alone_feasible = 0, several = 0;
   for (std::uint64_t seed = 1; graphs > 0; ++seed) {
     Rng rng{seed};
-    const StepGraph graph = random_graph(rng, {.nodes = 6 + rng.below(7), .views = 0.15, .overwrites = 0.15, .unrecomputable = 0.03});
+    const StepGraph graph = random_graph(
+        rng,
+        {.nodes = 6 + rng.below(7), .views = 0.15, .overwrites = 0.15, .unrecomputable = 0.03});
     const auto list = small_cases(graph, seed % 2 == 0);
-    if (std::count_if(list.begin(), list.end(), [](const SmallCase& c) { return c.several; }) < 2) continue;
+    if (std::count_if(list.begin(), list.end(), [](const SmallCase& c) { return c.several; }) < 2)
+      continue;
     --graphs;
     for (const SmallCase& c : list) {
       PlanRequest request = c.request;
@@ -101,26 +112,32 @@ void small_graphs(std::int64_t graphs) {
       feasible += plan.within_budget() ? 1 : 0;
       optimal += plan.within_budget() && plan.time.count <= best * (1 + 1e-9) ? 1 : 0;
       request.effort = 0.05;
-      const Plan search = Planner<MeasuredCost, Anneal>{Anneal{Anneal::Options{.exact_states = 0}}}.plan(graph, request);
+      const Plan search =
+          Planner<MeasuredCost, Anneal>{Anneal{Anneal::Options{.exact_states = 0}}}.plan(graph,
+                                                                                         request);
       alone_feasible += search.within_budget() ? 1 : 0;
       alone += search.within_budget() && search.time.count <= best * (1 + 1e-9) ? 1 : 0;
     }
   }
   std::printf("small graphs: %d cases, %d need two or more recomputations\n", cases, several);
-  std::printf("  anneal                      feasible %.2f %%  optimal %.2f %%\n", 100.0 * feasible / cases, 100.0 * optimal / cases);
-  std::printf("  anneal without exact search feasible %.2f %%  optimal %.2f %%\n\n", 100.0 * alone_feasible / cases, 100.0 * alone / cases);
+  std::printf("  anneal                      feasible %.2f %%  optimal %.2f %%\n",
+              100.0 * feasible / cases, 100.0 * optimal / cases);
+  std::printf("  anneal without exact search feasible %.2f %%  optimal %.2f %%\n\n",
+              100.0 * alone_feasible / cases, 100.0 * alone / cases);
 }
 
 void layered_graphs() {
-  std::printf("layered graphs, seed 1 to 3 of each size: extra time, anneal\n%8s %6s %22s %22s\n", "nodes", "budget", "order kept",
-              "reordered");
+  std::printf("layered graphs, seed 1 to 3 of each size: extra time, anneal\n%8s %6s %22s %22s\n",
+              "nodes", "budget", "order kept", "reordered");
   for (double percent : {90.0, 80.0, 70.0}) {
     Mean kept, free;
     for (std::size_t nodes : {100u, 250u, 500u, 1000u})
       for (std::uint64_t seed = 1; seed <= 3; ++seed) {
         Rng rng{seed};
         const StepGraph graph = layered_graph(rng, {.nodes = nodes});
-        PlanRequest request{.budget = Size{{}, percent, true}.resolve(simulate(graph, own_order(graph)).peak), .keep_order = true};
+        PlanRequest request{
+            .budget = Size{{}, percent, true}.resolve(simulate(graph, own_order(graph)).peak),
+            .keep_order = true};
         const Plan a = timed("anneal", graph, request);
         request.keep_order = false;
         const Plan b = timed("anneal", graph, request);
@@ -162,25 +179,31 @@ void training_graphs(const std::vector<NamedGraph>& graphs) {
         if (!others[k].within_budget()) continue;
         shared[k].add(others[k].overhead());
         against[k].add(best.overhead());
-        worse += best.within_budget() && best.time.count <= others[k].time.count * (1 + 1e-9) ? 0 : 1;
+        worse +=
+            best.within_budget() && best.time.count <= others[k].time.count * (1 + 1e-9) ? 0 : 1;
       }
       const Plan free = timed("anneal", graph, {.budget = budget});
-      const auto arena = assign_offsets(buffers_of(resolve(graph, best.schedule)), {.alignment = Bytes{64}});
+      const auto arena =
+          assign_offsets(buffers_of(resolve(graph, best.schedule)), {.alignment = Bytes{64}});
       std::printf(" %18s %8.4f\n", cell(free).c_str(), arena.ratio());
       return best;
     };
-    for (int q : {80, 50, 35, 25}) row("F+" + std::to_string(q) + "%", floor + Bytes{(peak - floor).count * q / 100});
-    const Plan at_half = row("50%", Size{{}, 50, true}.resolve(peak)), at_quarter = row("25%", Size{{}, 25, true}.resolve(peak));
+    for (int q : {80, 50, 35, 25})
+      row("F+" + std::to_string(q) + "%", floor + Bytes{(peak - floor).count * q / 100});
+    const Plan at_half = row("50%", Size{{}, 50, true}.resolve(peak)),
+               at_quarter = row("25%", Size{{}, 25, true}.resolve(peak));
     if (at_half.within_budget()) half.add(at_half.overhead());
     if (at_quarter.within_budget()) quarter.add(at_quarter.overhead());
   }
   std::printf(
       "geometric mean of anneal with the order kept: "
-      "+%.2f %% at 50 %% (%d graphs; published +7 %%), +%.2f %% at 25 %% (%d graphs; published +18 %%)\n\n",
+      "+%.2f %% at 50 %% (%d graphs; published +7 %%), +%.2f %% at 25 %% (%d graphs; published +18 "
+      "%%)\n\n",
       half.percent(), half.count, quarter.percent(), quarter.count);
   for (std::size_t k = 0; k < 4; ++k)
-    std::printf("where %s fits (%d points): %s +%.2f %%, anneal +%.2f %%\n", std::string(compared[k]).c_str(), shared[k].count,
-                std::string(compared[k]).c_str(), shared[k].percent(), against[k].percent());
+    std::printf("where %s fits (%d points): %s +%.2f %%, anneal +%.2f %%\n",
+                std::string(compared[k]).c_str(), shared[k].count, std::string(compared[k]).c_str(),
+                shared[k].percent(), against[k].percent());
   std::printf("points at which anneal is worse than any of them: %d\n\n", worse);
 }
 
@@ -200,20 +223,25 @@ double fitted_exponent(const std::vector<SpeedPoint>& points) {
 }
 
 // Both axes by powers of ten, which Chart does not have.
-void write_speed_svg(const std::string& file, const std::vector<SpeedPoint>& points, double exponent) {
+void write_speed_svg(const std::string& file, const std::vector<SpeedPoint>& points,
+                     double exponent) {
   std::ofstream out(file);
   const auto x = [](double nodes) { return 60 + 140 * (std::log10(nodes) - 2); };
   const auto y = [](double seconds) { return 240 - 60 * (std::log10(seconds) + 2); };
-  out << "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"560\" height=\"300\" font-family=\"sans-serif\" font-size=\"12\">\n"
-      << "<rect width=\"560\" height=\"300\" fill=\"white\"/>\n<text x=\"60\" y=\"20\">planning time (processor seconds) against nodes; "
+  out << "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"560\" height=\"300\" "
+         "font-family=\"sans-serif\" font-size=\"12\">\n"
+      << "<rect width=\"560\" height=\"300\" fill=\"white\"/>\n<text x=\"60\" y=\"20\">planning "
+         "time (processor seconds) against nodes; "
          "time ~ nodes^"
       << std::round(exponent * 100) / 100 << "</text>\n";
   for (int p = 2; p <= 5; ++p)
-    out << "<line x1=\"" << x(std::pow(10, p)) << "\" x2=\"" << x(std::pow(10, p)) << "\" y1=\"40\" y2=\"250\" stroke=\"#ddd\"/><text x=\""
-        << x(std::pow(10, p)) - 12 << "\" y=\"268\">1e" << p << "</text>\n";
+    out << "<line x1=\"" << x(std::pow(10, p)) << "\" x2=\"" << x(std::pow(10, p))
+        << "\" y1=\"40\" y2=\"250\" stroke=\"#ddd\"/><text x=\"" << x(std::pow(10, p)) - 12
+        << "\" y=\"268\">1e" << p << "</text>\n";
   for (int p = -2; p <= 1; ++p)
-    out << "<line x1=\"60\" x2=\"500\" y1=\"" << y(std::pow(10, p)) << "\" y2=\"" << y(std::pow(10, p))
-        << "\" stroke=\"#ddd\"/><text x=\"14\" y=\"" << y(std::pow(10, p)) + 4 << "\">1e" << p << " s</text>\n";
+    out << "<line x1=\"60\" x2=\"500\" y1=\"" << y(std::pow(10, p)) << "\" y2=\""
+        << y(std::pow(10, p)) << "\" stroke=\"#ddd\"/><text x=\"14\" y=\"" << y(std::pow(10, p)) + 4
+        << "\">1e" << p << " s</text>\n";
   out << "<polyline fill=\"none\" stroke=\"#4e79a7\" stroke-width=\"2\" points=\"";
   for (const SpeedPoint& p : points) out << x(p.nodes) << ',' << y(p.seconds) << ' ';
   out << "\"/>\n</svg>\n";
@@ -227,7 +255,8 @@ void speed(const std::string& svg) {
     const Bytes budget = Size{{}, 50, true}.resolve(simulate(graph, own_order(graph)).peak);
     const Plan plan = timed("anneal", graph, {.budget = budget});
     points.push_back({static_cast<double>(graph.node_count()), plan.seconds});
-    std::printf("%10zu %10.3f %+9.2f%%\n", graph.node_count(), points.back().seconds, 100 * plan.overhead());
+    std::printf("%10zu %10.3f %+9.2f%%\n", graph.node_count(), points.back().seconds,
+                100 * plan.overhead());
     std::fflush(stdout);
   }
   const double exponent = fitted_exponent(points);
@@ -251,7 +280,8 @@ int run(int argc, char** argv) {
   if (!flags.parse(static_cast<int>(rest.size()), rest.data())) return examples::done;
   if (only_speed) return speed(svg), examples::done;
   std::vector<NamedGraph> graphs;
-  for (const std::string& file : files) graphs.push_back({std::filesystem::path(file).stem().string(), read_graph_file(file)});
+  for (const std::string& file : files)
+    graphs.push_back({std::filesystem::path(file).stem().string(), read_graph_file(file)});
   if (!files.empty()) return training_graphs(graphs), examples::done;
   small_graphs(small);
   layered_graphs();

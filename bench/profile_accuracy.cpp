@@ -1,13 +1,16 @@
-// How close the profiler's sum of node times is to an eager step, and what profiling costs, interleaved in one run.
+// How close the profiler's sum of node times is to an eager step, and what profiling costs,
+// interleaved in one run.
 //
 //   profile_accuracy [--quick] [--only NAME] [--rounds N] [--threads N] [--cpu-time] [--json FILE]
 //
-// In each round one eager step and one profiled run of the same model take turns. The sum of the node times leaves out what lies between
-// the ops: autograd's own work, the dispatcher, and the allocator's. Page faults are counted beside it, since they fall inside
-// the ops of both: freshly mapped memory costs the same in a replay as in eager.
+// In each round one eager step and one profiled run of the same model take turns. The sum of the
+// node times leaves out what lies between the ops: autograd's own work, the dispatcher, and the
+// allocator's. Page faults are counted beside it, since they fall inside the ops of both: freshly
+// mapped memory costs the same in a replay as in eager.
 //
-// On a machine that others use too, wall times of two threads that wait for each other say nothing. --cpu-time compares the time that
-// one thread worked instead, with a timer made for that: see docs/policies/timer.md.
+// On a machine that others use too, wall times of two threads that wait for each other say nothing.
+// --cpu-time compares the time that one thread worked instead, with a timer made for that: see
+// docs/policies/timer.md.
 
 #include <sys/resource.h>
 
@@ -45,7 +48,8 @@ struct Result {
 };
 
 const std::vector<Case>& cases() {
-  static const std::vector<Case> all{{"resnet50", "ResNet-50, batch 8", 8, 0}, {"bert", "BERT-base, batch 4 x 128", 4, 128}};
+  static const std::vector<Case> all{{"resnet50", "ResNet-50, batch 8", 8, 0},
+                                     {"bert", "BERT-base, batch 4 x 128", 4, 128}};
   return all;
 }
 
@@ -85,7 +89,8 @@ class ClockTimer {
 
 /// What the allocator held at most above its base in a profiled run is what the graph says.
 bool bytes_are_exact(const reprise::Profile& profile) {
-  const reprise::Simulation own = reprise::simulate(profile.graph, reprise::own_order(profile.graph));
+  const reprise::Simulation own =
+      reprise::simulate(profile.graph, reprise::own_order(profile.graph));
   return profile.peak - profile.base == own.peak - profile.graph.persistent_bytes();
 }
 
@@ -123,35 +128,50 @@ int bench(int argc, char** argv) {
   bool quick = false, cpu_time = false;
   std::int64_t rounds = 0, threads = 0;
   std::string only, json;
-  examples::Flags flags("profile_accuracy", "Sum of node times and cost of profiling over an eager step, interleaved.");
+  examples::Flags flags("profile_accuracy",
+                        "Sum of node times and cost of profiling over an eager step, interleaved.");
   flags.add("--quick", "few rounds: is it in the right place?", quick);
   flags.add("--only", "NAME", "one case: resnet50 or bert", only);
   flags.add("--rounds", "N", "0: as many as it needs", rounds);
   flags.add("--threads", "N", "0: as LibTorch decides", threads, 0, 4096);
-  flags.add("--cpu-time", "how long one thread works, not how long it takes: for a machine that is shared", cpu_time);
+  flags.add("--cpu-time",
+            "how long one thread works, not how long it takes: for a machine that is shared",
+            cpu_time);
   flags.add("--json", "FILE", "write the results to a file", json);
   if (!flags.parse(argc, argv)) return examples::done;
-  if (!only.empty() && std::ranges::none_of(cases(), [&](const Case& each) { return each.name == only; }))
-    throw reprise::Error(reprise::Errc::bad_argument, "--only " + only + ": must be resnet50 or bert; see --help");
+  if (!only.empty() &&
+      std::ranges::none_of(cases(), [&](const Case& each) { return each.name == only; }))
+    throw reprise::Error(reprise::Errc::bad_argument,
+                         "--only " + only + ": must be resnet50 or bert; see --help");
   if (!json.empty()) examples::check_writable("--json", json);
   if (cpu_time) {
-    if (threads > 1) throw reprise::Error(reprise::Errc::bad_argument, "--cpu-time is of one thread: leave out --threads");
+    if (threads > 1)
+      throw reprise::Error(reprise::Errc::bad_argument,
+                           "--cpu-time is of one thread: leave out --threads");
     threads = 1;  // several would count the time that they spin, waiting for each other
   }
   if (threads > 0) torch::set_num_threads(static_cast<int>(threads));
 
-  std::printf("%-28s%7s%12s%12s%18s%14s%18s%8s\n", "", "nodes", "eager step", "sum/eager", "middle half", "run/eager", "faults eager/run",
-              "bytes");
+  std::printf("%-28s%7s%12s%12s%18s%14s%18s%8s\n", "", "nodes", "eager step", "sum/eager",
+              "middle half", "run/eager", "faults eager/run", "bytes");
   auto results = nlohmann::ordered_json::array();
   bool exact = true;
   for (const Case& test : cases()) {
     if (!only.empty() && test.name != only) continue;
-    const Result r = measure(test, rounds > 0 ? rounds : quick ? 3 : 11, cpu_time ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC);
+    const Result r = measure(test,
+                             rounds > 0 ? rounds
+                             : quick    ? 3
+                                        : 11,
+                             cpu_time ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC);
     const double sum = quantile(r.sum_ratio, 0.5), run = quantile(r.run_ratio, 0.5);
-    std::printf("%-28s%7zu%12s%12.3f     %.3f to %.3f%14.3f%9.0f/%-8.0f%8s   aims: 0.95 to 1.05 %s, run at most 1.2 %s\n",
-                test.what.c_str(), r.nodes, reprise::format_time({quantile(r.eager_us, 0.5)}).c_str(), sum, quantile(r.sum_ratio, 0.25),
-                quantile(r.sum_ratio, 0.75), run, quantile(r.eager_faults, 0.5), quantile(r.run_faults, 0.5),
-                r.bytes_exact ? "exact" : "differ", sum >= 0.95 && sum <= 1.05 ? "met" : "missed", run <= 1.2 ? "met" : "missed");
+    std::printf(
+        "%-28s%7zu%12s%12.3f     %.3f to %.3f%14.3f%9.0f/%-8.0f%8s   aims: 0.95 to 1.05 %s, run at "
+        "most 1.2 %s\n",
+        test.what.c_str(), r.nodes, reprise::format_time({quantile(r.eager_us, 0.5)}).c_str(), sum,
+        quantile(r.sum_ratio, 0.25), quantile(r.sum_ratio, 0.75), run,
+        quantile(r.eager_faults, 0.5), quantile(r.run_faults, 0.5),
+        r.bytes_exact ? "exact" : "differ", sum >= 0.95 && sum <= 1.05 ? "met" : "missed",
+        run <= 1.2 ? "met" : "missed");
     std::fflush(stdout);
     results.push_back({{"case", test.name},
                        {"nodes", r.nodes},

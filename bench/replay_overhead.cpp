@@ -1,10 +1,12 @@
-// How long a replayed step takes compared with eager, forward and backward, side by side in one run.
+// How long a replayed step takes compared with eager, forward and backward, side by side in one
+// run.
 //
 //   replay_overhead [--quick] [--only NAME] [--pairs N] [--threads N] [--json FILE]
 //
-// Two copies of the model take turns, step by step, on the same batch; who goes first alternates. Each turn of both gives one
-// ratio; the median of the ratios is the result, the quartiles are its spread. What disturbs the machine for longer than a step
-// disturbs both alike. At the end both copies must be equal, bit for bit: a fast wrong step is no result.
+// Two copies of the model take turns, step by step, on the same batch; who goes first alternates.
+// Each turn of both gives one ratio; the median of the ratios is the result, the quartiles are its
+// spread. What disturbs the machine for longer than a step disturbs both alike. At the end both
+// copies must be equal, bit for bit: a fast wrong step is no result.
 
 #include <algorithm>
 #include <cstdio>
@@ -44,9 +46,24 @@ struct Result {
 const std::vector<Case>& cases() {
   using models::Config;
   static const std::vector<Case> all{
-      {"resnet50", "ResNet-50, batch 8", {.model = "resnet50", .config = Config::full, .batch = 8}, 1.00, 15, 3},
-      {"bert", "BERT-base, batch 4 x 128", {.model = "bert", .config = Config::full, .batch = 4, .size = 128}, 1.00, 15, 3},
-      {"deep_mlp", "MLP, 200 layers of 16, batch 4", {.model = "deep_mlp", .config = Config::full, .batch = 4}, 0.80, 301, 51},
+      {"resnet50",
+       "ResNet-50, batch 8",
+       {.model = "resnet50", .config = Config::full, .batch = 8},
+       1.00,
+       15,
+       3},
+      {"bert",
+       "BERT-base, batch 4 x 128",
+       {.model = "bert", .config = Config::full, .batch = 4, .size = 128},
+       1.00,
+       15,
+       3},
+      {"deep_mlp",
+       "MLP, 200 layers of 16, batch 4",
+       {.model = "deep_mlp", .config = Config::full, .batch = 4},
+       0.80,
+       301,
+       51},
   };
   return all;
 }
@@ -77,9 +94,11 @@ Result measure(const Case& test, std::int64_t pairs) {
 
 void print(const Case& test, const Result& result) {
   const auto time = [](double seconds) { return reprise::format_time({seconds * 1e6}); };
-  const double ratio = quantile(result.ratios, 0.5), low = quantile(result.ratios, 0.25), high = quantile(result.ratios, 0.75);
-  std::printf("%-32s%7lld%12s%12s%9.3f   %.3f to %.3f%9.2f   %s\n", test.what.c_str(), static_cast<long long>(result.nodes),
-              time(quantile(result.eager_s, 0.5)).c_str(), time(quantile(result.replay_s, 0.5)).c_str(), ratio, low, high, test.aim,
+  const double ratio = quantile(result.ratios, 0.5), low = quantile(result.ratios, 0.25),
+               high = quantile(result.ratios, 0.75);
+  std::printf("%-32s%7lld%12s%12s%9.3f   %.3f to %.3f%9.2f   %s\n", test.what.c_str(),
+              static_cast<long long>(result.nodes), time(quantile(result.eager_s, 0.5)).c_str(),
+              time(quantile(result.replay_s, 0.5)).c_str(), ratio, low, high, test.aim,
               ratio <= test.aim ? "met" : "missed");
   if (result.difference) std::printf("  Not equal: %s\n", result.difference->c_str());
   std::fflush(stdout);
@@ -104,18 +123,23 @@ nlohmann::ordered_json to_json(const Case& test, const Result& result) {
 
 int run(int argc, char** argv) {
   bench::StepFlags options;
-  examples::Flags flags("replay_overhead", "Replay time over eager time, interleaved: at most the aim is wanted.");
-  options.add_to(flags, "few steps: is it in the right place?", "one case: resnet50, bert or deep_mlp",
+  examples::Flags flags("replay_overhead",
+                        "Replay time over eager time, interleaved: at most the aim is wanted.");
+  options.add_to(flags, "few steps: is it in the right place?",
+                 "one case: resnet50, bert or deep_mlp",
                  "steps of each copy; 0: as many as the case needs");
   if (!flags.parse(argc, argv)) return examples::done;
   options.apply(cases());
 
-  std::printf("%-32s%7s%12s%12s%9s   %-16s%7s\n", "", "nodes", "eager", "replay", "ratio", "middle half", "aim");
+  std::printf("%-32s%7s%12s%12s%9s   %-16s%7s\n", "", "nodes", "eager", "replay", "ratio",
+              "middle half", "aim");
   auto results = nlohmann::ordered_json::array();
   bool equal = true;
   for (const Case& test : cases()) {
     if (!options.wants(test.name)) continue;
-    const Result result = measure(test, options.pairs > 0 ? options.pairs : options.quick ? test.quick_pairs : test.pairs);
+    const Result result = measure(test, options.pairs > 0 ? options.pairs
+                                        : options.quick   ? test.quick_pairs
+                                                          : test.pairs);
     print(test, result);
     results.push_back(to_json(test, result));
     equal = equal && !result.difference;

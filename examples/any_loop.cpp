@@ -2,16 +2,17 @@
 //
 //   any_loop            runs both, the second in 60 % of the memory that the first takes, and compares their weights
 //
-// The README shows the two lines as a diff. The loop has what a replayed graph could not have: a layer that is left out by a coin that
-// the host throws, lengths that change from step to step, and gradient clipping.
+// The README shows the two lines as a diff. The loop has what a replayed graph could not have: a
+// layer that is left out by a coin that the host throws, lengths that change from step to step, and
+// gradient clipping.
 
 #include <cstring>
 #include <iostream>
 #include <random>
 #include <vector>
 
-#include <reprise/libtorch.hpp>
 #include <torch/torch.h>
+#include <reprise/libtorch.hpp>
 
 namespace {
 
@@ -93,6 +94,7 @@ int main() {
 
   const std::vector<torch::Tensor> ours = train_inside(steps, held + reprise::share_of(60, peak));
   const bool equal = same_bits(plain, ours);
-  std::cout << (equal ? "equal: every weight after " : "NOT equal after ") << steps << " steps, bit for bit\n";
+  std::cout << (equal ? "equal: every weight after " : "NOT equal after ") << steps
+            << " steps, bit for bit\n";
   return equal ? 0 : 1;
 }

@@ -1,4 +1,5 @@
-// Packs buffers with known lifetimes into one arena: id,lower,upper,size in, the same with offsets out.
+// Packs buffers with known lifetimes into one arena: id,lower,upper,size in, the same with offsets
+// out.
 //
 //   pack_buffers challenging/A.1048576.csv --capacity 1048576 --out A.out.csv
 
@@ -28,7 +29,8 @@ std::int64_t number(const std::string& text, std::size_t line, const char* field
   std::int64_t n = 0;
   const auto [rest, status] = std::from_chars(text.data(), text.data() + text.size(), n);
   if (status != std::errc{} || rest != text.data() + text.size())
-    throw Error(Errc::bad_format, "line " + std::to_string(line) + ": " + field + " '" + text + "' is not a whole number");
+    throw Error(Errc::bad_format, "line " + std::to_string(line) + ": " + field + " '" + text +
+                                      "' is not a whole number");
   return n;
 }
 
@@ -48,10 +50,12 @@ std::vector<Row> read_rows(const std::string& path) {
       header = fields;
       for (const char* name : {"id", "lower", "upper", "size"})
         if (std::find(header.begin(), header.end(), name) == header.end())
-          throw Error(Errc::bad_format, path + ": line 1: no column '" + name + "'; write id,lower,upper,size");
+          throw Error(Errc::bad_format,
+                      path + ": line 1: no column '" + name + "'; write id,lower,upper,size");
       continue;
     }
-    if (fields.size() < header.size()) throw Error(Errc::bad_format, path + ": line " + std::to_string(count) + ": too few fields");
+    if (fields.size() < header.size())
+      throw Error(Errc::bad_format, path + ": line " + std::to_string(count) + ": too few fields");
     Row row;
     for (std::size_t i = 0; i < header.size(); ++i) {
       if (header[i] == "id") row.id = fields[i];
@@ -69,7 +73,8 @@ int run(int argc, char** argv) {
   std::string in, out;
   std::int64_t capacity = 0, alignment = 1;
   bool quiet = false;
-  examples::Flags flags("pack_buffers", "Gives buffers with known lifetimes their places in one arena.");
+  examples::Flags flags("pack_buffers",
+                        "Gives buffers with known lifetimes their places in one arena.");
   flags.positional("IN.csv", "id,lower,upper,size: alive in [lower, upper)", in);
   flags.add("--capacity", "N", "size of the arena; 0 for as small as possible", capacity);
   flags.add("--alignment", "N", "offsets are multiples of this", alignment, 1);
@@ -80,22 +85,25 @@ int run(int argc, char** argv) {
   std::vector<Buffer> buffers;
   for (const Row& r : rows) buffers.push_back(r.buffer);
   const auto begin = std::chrono::steady_clock::now();
-  const ArenaPlan plan = assign_offsets(buffers, {.alignment = Bytes{alignment}, .enough = Bytes{capacity}});
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const ArenaPlan plan =
+      assign_offsets(buffers, {.alignment = Bytes{alignment}, .enough = Bytes{capacity}});
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (!quiet)
-    std::cout << "buffers   " << buffers.size() << "\nload      " << plan.load.count << "\narena     " << plan.height.count << "  ("
-        << plan.ratio()
+    std::cout << "buffers   " << buffers.size() << "\nload      " << plan.load.count
+              << "\narena     " << plan.height.count << "  (" << plan.ratio()
               << " of the load)\nseconds   " << seconds << '\n';
   if (capacity > 0 && plan.height > Bytes{capacity})
-    throw Error(Errc::budget_unreachable, "capacity " + std::to_string(capacity) + ": the smallest arena found is " +
-        std::to_string(plan.height.count) +
-                                              ", the maximal load " + std::to_string(plan.load.count));
+    throw Error(Errc::budget_unreachable,
+                "capacity " + std::to_string(capacity) + ": the smallest arena found is " +
+                    std::to_string(plan.height.count) + ", the maximal load " +
+                    std::to_string(plan.load.count));
   if (out.empty()) return examples::done;
   std::ostringstream text;
   text << "id,lower,upper,size,offset\n";
   for (std::size_t i = 0; i < rows.size(); ++i)
-    text << rows[i].id << ',' << rows[i].buffer.lower << ',' << rows[i].buffer.upper << ',' << rows[i].buffer.size.count << ','
-        << plan.offsets[i].count << '\n';
+    text << rows[i].id << ',' << rows[i].buffer.lower << ',' << rows[i].buffer.upper << ','
+         << rows[i].buffer.size.count << ',' << plan.offsets[i].count << '\n';
   write_file_atomically(out, text.str());
   return examples::done;
 }

@@ -13,11 +13,15 @@ using namespace reprise;
 // A number in each allocation; a slot is a look at it.
 class Calculator {
  public:
-  Calculator(const StepGraph& graph, const Rewriting& rewriting) : graph_(&graph), rewriting_(rewriting) {}  // the graph must outlive it
+  // the graph must outlive it
+  Calculator(const StepGraph& graph, const Rewriting& rewriting)
+      : graph_(&graph), rewriting_(rewriting) {}
 
   double run(double x) const {
     std::vector<double> bytes(rewriting_.allocations.size());
-    const auto at = [&](SlotId s) -> double& { return bytes[rewriting_.slots[s.index].allocation.index]; };
+    const auto at = [&](SlotId s) -> double& {
+      return bytes[rewriting_.slots[s.index].allocation.index];
+    };
     for (SlotId s : rewriting_.at_start) at(s) = x;
     for (const ProgramStep& step : rewriting_.steps) {
       const std::string& op = graph_->node(step.node).op;
@@ -37,7 +41,9 @@ class Calculator {
 
 struct CalculatorBackend {
   using Program = Calculator;
-  Program compile(const StepGraph& graph, const Rewriting& rewriting) const { return {graph, rewriting}; }
+  Program compile(const StepGraph& graph, const Rewriting& rewriting) const {
+    return {graph, rewriting};
+  }
 };
 
 }  // namespace mine
@@ -46,7 +52,8 @@ int main() {
   using namespace reprise;
   GraphBuilder b;
   const ValueId x = b.add_value({.id = 0, .name = "x", .bytes = {8}, .persistent = true}),
-                one = b.add_value({.id = 1, .name = "one", .bytes = {8}}), sum = b.add_value({.id = 2, .name = "sum", .bytes = {8}}),
+                one = b.add_value({.id = 1, .name = "one", .bytes = {8}}),
+                sum = b.add_value({.id = 2, .name = "sum", .bytes = {8}}),
                 twice = b.add_value({.id = 3, .name = "twice", .overwrites = sum}),
                 all = b.add_value({.id = 4, .name = "all", .bytes = {8}});
   const NodeId n_one = b.add_node({.id = 0, .op = "one"}, {}, {one});
@@ -57,7 +64,10 @@ int main() {
   const StepGraph graph = std::move(b).build();
 
   const Rewriter<mine::CalculatorBackend> rewriter;
-  std::cout << rewriter.rewrite(graph, own_order(graph)).run(20) << '\n';                                       // 43
-  const Schedule again{n_one, n_sum, n_one, n_sum, n_twice, n_all};                                             // one and sum run again
-  std::cout << rewriter.rewrite(graph, again).run(20) << '\n';                                                  // 43
+  // 43
+  std::cout << rewriter.rewrite(graph, own_order(graph)).run(20) << '\n';
+  // one and sum run again
+  const Schedule again{n_one, n_sum, n_one, n_sum, n_twice, n_all};
+  // 43
+  std::cout << rewriter.rewrite(graph, again).run(20) << '\n';
 }

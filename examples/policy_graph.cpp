@@ -1,4 +1,5 @@
-// A graph of one's own behind Boost.Graph's concepts: four functions, and its dependencies can be asked about.
+// A graph of one's own behind Boost.Graph's concepts: four functions, and its dependencies can be
+// asked about.
 
 #include <iostream>
 #include <vector>
@@ -18,11 +19,15 @@ struct Layers {
 std::size_t node_count(const Layers& net) { return net.fed_by.size(); }
 std::size_t value_count(const Layers& net) { return net.fed_by.size() + 1; }
 
-NodeId producer(const Layers& net, ValueId v) { return v.index < net.fed_by.size() ? NodeId{v.index} : NodeId::none(); }
+NodeId producer(const Layers& net, ValueId v) {
+  return v.index < net.fed_by.size() ? NodeId{v.index} : NodeId::none();
+}
 
 std::vector<ValueId> reads(const Layers& net, NodeId n) {
   std::vector<ValueId> values;
-  for (int layer : net.fed_by[n.index]) values.push_back(layer < 0 ? ValueId{net.fed_by.size()} : ValueId{static_cast<std::size_t>(layer)});
+  for (int layer : net.fed_by[n.index])
+    values.push_back(layer < 0 ? ValueId{net.fed_by.size()}
+                               : ValueId{static_cast<std::size_t>(layer)});
   return values;
 }
 
@@ -32,9 +37,10 @@ int main() {
   const mine::Layers net{{{-1}, {0}, {0, 1}}};  // the third layer has a skip connection
   const reprise::GraphAdapter adapter{net};
 
-  for (reprise::NodeId n : reprise::dependency_order(adapter)) std::cout << n.index << ' ';  // 0 1 2
+  // 0 1 2
+  for (reprise::NodeId n : reprise::dependency_order(adapter)) std::cout << n.index << ' ';
 
   // What must run to have layer 2's output again, where that of layer 0 has been kept?
   const auto cone = reprise::recompute_cone(adapter, reprise::ValueId{2}, {reprise::ValueId{0}});
-  for (reprise::NodeId n : cone.nodes) std::cout << n.index << ' ';                           // 1 2
+  for (reprise::NodeId n : cone.nodes) std::cout << n.index << ' ';  // 1 2
 }

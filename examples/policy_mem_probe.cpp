@@ -1,5 +1,5 @@
-// A probe of one's own: what malloc has handed out (glibc), whoever asked for it. Beside the bytes of tensors that shows what
-// libraries take for themselves.
+// A probe of one's own: what malloc has handed out (glibc), whoever asked for it. Beside the bytes
+// of tensors that shows what libraries take for themselves.
 
 #include <malloc.h>
 
@@ -19,7 +19,8 @@ class MallocProbe {
   void begin_op() { before_ = held(); }
   MemorySample end_op() {
     const Bytes after = held();
-    const Bytes peak = std::max(before_, after);  // malloc keeps no peak: what an op takes and gives back is not seen
+    // malloc keeps no peak: what an op takes and gives back is not seen
+    const Bytes peak = std::max(before_, after);
     run_peak_ = std::max(run_peak_, peak);
     return {before_, peak, after};
   }
@@ -28,7 +29,8 @@ class MallocProbe {
  private:
   static Bytes held() {
     const auto info = mallinfo2();
-    return {static_cast<std::int64_t>(info.uordblks + info.hblkhd)};  // in the heap, and mapped on their own
+    // in the heap, and mapped on their own
+    return {static_cast<std::int64_t>(info.uordblks + info.hblkhd)};
   }
 
   Bytes before_{}, run_peak_{};
@@ -36,8 +38,8 @@ class MallocProbe {
 
 static_assert(reprise::MemProbe<MallocProbe>);
 
-// Something to measure: a step that keeps a little, then a lot, and gives it all back. A step that reprise::capture has made is
-// measured in the same way.
+// Something to measure: a step that keeps a little, then a lot, and gives it all back. A step that
+// reprise::capture has made is measured in the same way.
 struct Step {
   std::vector<std::vector<char>> kept;
 };
@@ -72,6 +74,7 @@ int main() {
   const reprise::Profile profile = reprise::Profiler<reprise::SteadyTimer, MallocProbe>{}.run(step);
   for (std::size_t i = 0; i < profile.nodes.size(); ++i) {
     const MemorySample& seen = profile.nodes[i].memory;
-    std::cout << profile.graph.node(reprise::NodeId{i}).name << " keeps " << reprise::format_bytes(seen.after - seen.before) << '\n';
+    std::cout << profile.graph.node(reprise::NodeId{i}).name << " keeps "
+              << reprise::format_bytes(seen.after - seen.before) << '\n';
   }
 }

@@ -5,15 +5,17 @@
 #include <memory>
 #include <vector>
 
-#include <reprise/libtorch.hpp>
 #include <torch/torch.h>
+#include <reprise/libtorch.hpp>
 
-// Only large blocks are worth an arena that stays: a program whose arena would be smaller runs from the allocator.
+// Only large blocks are worth an arena that stays: a program whose arena would be smaller runs from
+// the allocator.
 class LargeArenas {
  public:
   static constexpr bool plans_addresses = true;
 
-  LargeArenas(reprise::Bytes least, std::shared_ptr<int> runs) : least_(least), runs_(std::move(runs)) {}
+  LargeArenas(reprise::Bytes least, std::shared_ptr<int> runs)
+      : least_(least), runs_(std::move(runs)) {}
 
   void start(const reprise::ArenaLayout& layout) {
     in_arena_ = layout.height >= least_;
@@ -45,15 +47,19 @@ int main() {
   using namespace reprise::literals;
   const auto train = [](reprise::Bytes least) {
     torch::manual_seed(1);
-    torch::nn::Sequential model(torch::nn::Linear(64, 256), torch::nn::GELU(), torch::nn::Linear(256, 10));
-    const auto loss = [&](torch::Tensor x, torch::Tensor y) { return torch::cross_entropy_loss(model->forward(x), y); };
+    torch::nn::Sequential model(torch::nn::Linear(64, 256), torch::nn::GELU(),
+                                torch::nn::Linear(256, 10));
+    const auto loss = [&](torch::Tensor x, torch::Tensor y) {
+      return torch::cross_entropy_loss(model->forward(x), y);
+    };
     auto runs = std::make_shared<int>(0);
     reprise::TrainStep step{model, loss, {.recheck = false}, LargeArenas(least, runs)};
     for (int i = 0; i < 4; ++i) {
       model->zero_grad();
       step(torch::ones({32, 64}), torch::zeros({32}, torch::kLong));
     }
-    std::cout << "arenas of " << format_bytes(least) << " and more: " << *runs << " of " << step.counters().replays << " steps in one\n";
+    std::cout << "arenas of " << format_bytes(least) << " and more: " << *runs << " of "
+              << step.counters().replays << " steps in one\n";
     return model->parameters().front().grad().clone();
   };
   const torch::Tensor inside = train(1_KiB), outside = train(1_GiB);

@@ -1,4 +1,5 @@
-// A strategy of one's own: the largest activations are computed again, each right before its last use, as long as that lowers the peak.
+// A strategy of one's own: the largest activations are computed again, each right before its last
+// use, as long as that lowers the peak.
 
 #include <algorithm>
 #include <iostream>
@@ -9,13 +10,18 @@
 struct LargestAgain {
   std::string_view name() const { return "largest-again"; }
 
-  reprise::Schedule schedule(const reprise::StepGraph& graph, const reprise::PlanRequest& request) const {
+  reprise::Schedule schedule(const reprise::StepGraph& graph,
+                             const reprise::PlanRequest& request) const {
     using namespace reprise;
     const ScheduleFacts facts{graph};
     std::vector<StorageId> storages;
     for (std::size_t s = 0; s < graph.storage_count(); ++s)
-      if (const StorageId id{s}; !graph.storage(id).persistent && graph.value(graph.storage(id).owner).producer.valid()) storages.push_back(id);
-    std::sort(storages.begin(), storages.end(), [&](StorageId a, StorageId b) { return graph.storage(a).bytes > graph.storage(b).bytes; });
+      if (const StorageId id{s};
+          !graph.storage(id).persistent && graph.value(graph.storage(id).owner).producer.valid())
+        storages.push_back(id);
+    std::sort(storages.begin(), storages.end(), [&](StorageId a, StorageId b) {
+      return graph.storage(a).bytes > graph.storage(b).bytes;
+    });
     Schedule best = own_order(graph);
     Bytes peak = LiveSchedule{facts, best}.peak();
     for (const StorageId s : storages) {
@@ -38,7 +44,9 @@ int main(int argc, char** argv) {
   using namespace reprise;
   const StepGraph graph = read_graph_file(argv[1]);
   const Bytes own = analyse_memory(graph).peak;
-  const Plan plan = Planner<MeasuredCost, LargestAgain>{}.plan(graph, {.budget = Bytes{own.count * 8 / 10}});
-  std::cout << "own peak " << format_bytes(own) << ", planned " << format_bytes(plan.peak) << ", budget " << format_bytes(plan.budget) << '\n';
+  const Plan plan =
+      Planner<MeasuredCost, LargestAgain>{}.plan(graph, {.budget = Bytes{own.count * 8 / 10}});
+  std::cout << "own peak " << format_bytes(own) << ", planned " << format_bytes(plan.peak)
+            << ", budget " << format_bytes(plan.budget) << '\n';
   return plan.peak <= own ? 0 : 1;
 }

@@ -1,4 +1,5 @@
-// A timer of one's own: how long the process's threads worked, all together, instead of how long one waited for them.
+// A timer of one's own: how long the process's threads worked, all together, instead of how long
+// one waited for them.
 
 #include <cstddef>
 #include <ctime>
@@ -30,7 +31,8 @@ class CpuTimer {
 
 static_assert(reprise::Timer<CpuTimer>);
 
-// Something to measure: a step of two nodes. A step that reprise::capture has made is measured in the same way.
+// Something to measure: a step of two nodes. A step that reprise::capture has made is measured in
+// the same way.
 struct Step {
   std::vector<double> numbers = std::vector<double>(1 << 20, 1.0);
   double sum = 0;
@@ -63,6 +65,7 @@ Runner make_runner(Step& step, const reprise::ProfileOptions&) { return {step}; 
 
 int main() {
   Step step;
-  const reprise::Profile profile = reprise::Profiler<CpuTimer>{}.run(step, {.warmup = 1, .runs = 5});
+  const reprise::Profile profile =
+      reprise::Profiler<CpuTimer>{}.run(step, {.warmup = 1, .runs = 5});
   reprise::print_stats(std::cout, profile);
 }

@@ -9,7 +9,8 @@
 
 int main() {
   torch::manual_seed(1);
-  torch::nn::Sequential model(torch::nn::Linear(256, 1024), torch::nn::ReLU(), torch::nn::Linear(1024, 10));
+  torch::nn::Sequential model(torch::nn::Linear(256, 1024), torch::nn::ReLU(),
+                              torch::nn::Linear(1024, 10));
   const auto x = torch::randn({64, 256});
   const auto y = torch::randint(10, {64});
   const auto loss = [&](const torch::Tensor& in, const torch::Tensor& target) {
@@ -24,5 +25,7 @@ int main() {
   reprise::print_stats(std::cout, profile);
 
   // The graph in the profile has the measured times: it is what a planner is given.
-  std::cout << "\nThe step's own peak is " << reprise::format_bytes(reprise::simulate(profile, reprise::own_order(profile)).peak) << '\n';
+  std::cout << "\nThe step's own peak is "
+            << reprise::format_bytes(reprise::simulate(profile, reprise::own_order(profile)).peak)
+            << '\n';
 }

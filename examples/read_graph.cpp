@@ -10,7 +10,9 @@
 int main(int argc, char** argv) {
   const reprise::StepGraph graph = reprise::read_graph_file(argc > 1 ? argv[1] : "step.json");
   const reprise::StepAnalysis a = reprise::analyse(graph);
-  std::cout << "peak " << format_bytes(a.memory.peak) << " at " << graph.node(a.memory.peak_node).name << '\n';
+  std::cout << "peak " << format_bytes(a.memory.peak) << " at "
+            << graph.node(a.memory.peak_node).name << '\n';
   std::ofstream dot{"step.dot"};
-  write_dot(dot, graph, {.around = a.memory.peak_node, .radius = 2});  // then: dot -Tsvg step.dot > step.svg
+  // then: dot -Tsvg step.dot > step.svg
+  write_dot(dot, graph, {.around = a.memory.peak_node, .radius = 2});
 }

@@ -1,4 +1,5 @@
-// What needs no LibTorch, on several threads at once; scripts/test --ci runs this under the thread sanitizer.
+// What needs no LibTorch, on several threads at once; scripts/test --ci runs this under the thread
+// sanitizer.
 
 #include <string_view>
 #include <thread>

@@ -111,6 +111,7 @@ file(GLOB_RECURSE sources "${SOURCE_DIR}/include/reprise/*.hpp")
 set(all_code "")
 foreach(source IN LISTS sources)
   file(READ "${source}" code)
+  string(REGEX REPLACE "\"[ \n]+\"" "" code "${code}")  # a text may go on in the next literal
   string(APPEND all_code "${code}")
 endforeach()
 file(READ "${SOURCE_DIR}/docs/troubleshooting.md" rest)

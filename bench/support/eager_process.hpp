@@ -1,13 +1,15 @@
 #pragma once
-// The eager copy in a process of its own, as users run it: LibTorch's own allocator, and a heap that no other copy keeps warm.
+// The eager copy in a process of its own, as users run it: LibTorch's own allocator, and a heap
+// that no other copy keeps warm.
 //
 //   if (!eager.empty()) return serve_eager(…);            in the child, which is this program again
 //   EagerProcess eager({"--eager", "resnet50"});          in the parent
 //   eager.step().seconds                                  one step there, while this process waits
 //   first_difference(eager, ours)                         compares digests of everything that was trained
 //
-// In one process with a copy of ours eager takes fewer page faults than it would alone (ResNet-50, batch 8: a thousand a step instead of a
-// hundred thousand), since what the other copy holds keeps glibc from giving the top of its heap back: it would be measured too fast.
+// In one process with a copy of ours eager takes fewer page faults than it would alone (ResNet-50,
+// batch 8: a thousand a step instead of a hundred thousand), since what the other copy holds keeps
+// glibc from giving the top of its heap back: it would be measured too fast.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -40,7 +42,8 @@ namespace bench {
   const auto add = [&](const torch::Tensor& tensor) {
     if (!tensor.defined()) return;
     const torch::Tensor t = tensor.detach().contiguous();
-    hash = reprise::hash_bytes({static_cast<const std::byte*>(t.const_data_ptr()), t.nbytes()}, hash);
+    hash =
+        reprise::hash_bytes({static_cast<const std::byte*>(t.const_data_ptr()), t.nbytes()}, hash);
   };
   for (const auto& parameter : trainer.task().module->parameters()) {
     add(parameter);
@@ -73,7 +76,8 @@ class EagerProcess {
     for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
     argv.push_back(nullptr);
     std::array<int, 2> to{}, from{};
-    if (pipe2(to.data(), O_CLOEXEC) != 0 || pipe2(from.data(), O_CLOEXEC) != 0) throw reprise::Error(reprise::Errc::io, "no pipe to a child process");
+    if (pipe2(to.data(), O_CLOEXEC) != 0 || pipe2(from.data(), O_CLOEXEC) != 0)
+      throw reprise::Error(reprise::Errc::io, "no pipe to a child process");
     signal(SIGPIPE, SIG_IGN);
     child_ = fork();
     if (child_ < 0) throw reprise::Error(reprise::Errc::io, "no child process could be started");
@@ -98,7 +102,8 @@ class EagerProcess {
   EagerProcess& operator=(const EagerProcess&) = delete;
 
   /// Its seconds alone: nobody counts its memory.
-  examples::StepRecord step(const std::vector<torch::Tensor>& /*batch*/ = {}, reprise::Bytes /*others*/ = {}) {
+  examples::StepRecord step(const std::vector<torch::Tensor>& /*batch*/ = {},
+                            reprise::Bytes /*others*/ = {}) {
     return {.seconds = std::stod(asked("step"))};
   }
   /// Of this process: nothing.
@@ -111,7 +116,8 @@ class EagerProcess {
     std::fflush(ask_);
     std::array<char, 256> line{};
     if (std::fgets(line.data(), line.size(), answer_) == nullptr)
-      throw reprise::Error(reprise::Errc::io, "the process of the eager copy has ended; what it said is above");
+      throw reprise::Error(reprise::Errc::io,
+                           "the process of the eager copy has ended; what it said is above");
     std::string text = line.data();
     text.pop_back();
     return text;
@@ -122,7 +128,8 @@ class EagerProcess {
   std::FILE* answer_ = nullptr;
 };
 
-[[nodiscard]] inline std::optional<std::string> first_difference(EagerProcess& eager, const examples::Trainer& ours) {
+[[nodiscard]] inline std::optional<std::string> first_difference(EagerProcess& eager,
+                                                                 const examples::Trainer& ours) {
   if (eager.digest() == digest_of(ours)) return std::nullopt;
   return "what was trained differs";
 }

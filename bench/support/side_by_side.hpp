@@ -1,5 +1,6 @@
 #pragma once
-// A copy inside a budget and an eager one that take turns, step by step, on the same batch: what the benchmarks of both ways share.
+// A copy inside a budget and an eager one that take turns, step by step, on the same batch: what
+// the benchmarks of both ways share.
 //
 //   BudgetRow row;
 //   if (run_pairs(row, eager, ours, pairs, [](std::int64_t i, const examples::StepRecord&) { return i >= 2; }))   // which pairs count
@@ -36,7 +37,8 @@ struct BudgetRow {
   [[nodiscard]] bool failed() const { return problem && ratio > 0; }
 };
 
-/// False, and row.problem says why, where the budget cannot be reached. `Eager`: a Trainer, or an EagerProcess.
+/// False, and row.problem says why, where the budget cannot be reached. `Eager`: a Trainer, or an
+/// EagerProcess.
 template <class Eager>
 bool run_pairs(BudgetRow& row, Eager& eager, examples::Trainer& ours, std::int64_t pairs,
                const std::function<bool(std::int64_t, const examples::StepRecord&)>& counts) {
@@ -67,7 +69,8 @@ bool run_pairs(BudgetRow& row, Eager& eager, examples::Trainer& ours, std::int64
   row.ratio = examples::quantile(ratios, 0.5);
   row.low = examples::quantile(ratios, 0.25);
   row.high = examples::quantile(ratios, 0.75);
-  if (const auto difference = first_difference(eager, ours)) row.problem = "NOT EQUAL: " + *difference;
+  if (const auto difference = first_difference(eager, ours))
+    row.problem = "NOT EQUAL: " + *difference;
   return true;
 }
 
@@ -78,7 +81,10 @@ bool run_pairs(BudgetRow& row, Eager& eager, examples::Trainer& ours, std::int64
 }
 
 [[nodiscard]] inline nlohmann::ordered_json common_json(const BudgetRow& row) {
-  nlohmann::ordered_json json{{"case", row.name}, {"budget", row.budget}, {"threads", torch::get_num_threads()}, {"problem", nullptr}};
+  nlohmann::ordered_json json{{"case", row.name},
+                              {"budget", row.budget},
+                              {"threads", torch::get_num_threads()},
+                              {"problem", nullptr}};
   if (row.problem) json["problem"] = *row.problem;
   if (row.ratio == 0) return json;
   json.update({{"eager_peak_bytes", row.eager_peak.count},
@@ -101,15 +107,16 @@ struct StepFlags {
   std::int64_t pairs = 0, threads = 0;
   std::string only, json;
 
-  void add_to(examples::Flags& flags, const std::string& quick_help, const std::string& only_help, const std::string& pairs_help) {
+  void add_to(examples::Flags& flags, const std::string& quick_help, const std::string& only_help,
+              const std::string& pairs_help) {
     flags.add("--quick", quick_help, quick);
     flags.add("--only", "NAME", only_help, only);
     flags.add("--pairs", "N", pairs_help, pairs);
     flags.add("--threads", "N", "0: as LibTorch decides", threads, 0, 4096);
     flags.add("--json", "FILE", "write the results to a file", json);
   }
-  /// After parsing: files that cannot be written and names that are none are refused before anything runs. `other`: what --only
-  /// may name beside the cases.
+  /// After parsing: files that cannot be written and names that are none are refused before
+  /// anything runs. `other`: what --only may name beside the cases.
   template <class Cases>
   void apply(const Cases& cases, const std::string& other = "") const {
     if (!json.empty()) examples::check_writable("--json", json);
@@ -117,14 +124,16 @@ struct StepFlags {
     if (only.empty() || only == other) return;
     for (const auto& each : cases)
       if (each.name == only) return;
-    throw reprise::Error(reprise::Errc::bad_argument, "--only " + only + ": no such case; see --help");
+    throw reprise::Error(reprise::Errc::bad_argument,
+                         "--only " + only + ": no such case; see --help");
   }
   [[nodiscard]] bool wants(const std::string& name) const { return only.empty() || only == name; }
 };
 
 inline void write_text(const std::string& path, const std::string& text) {
   std::ofstream file(path);
-  if (!(file << text << std::flush)) throw reprise::Error(reprise::Errc::io, path + ": cannot be written");
+  if (!(file << text << std::flush))
+    throw reprise::Error(reprise::Errc::io, path + ": cannot be written");
 }
 
 }  // namespace bench

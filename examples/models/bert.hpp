@@ -1,6 +1,7 @@
 #pragma once
-// BERT (Devlin et al., 2018) with the masked-language-model head, named as Hugging Face's BertForMaskedLM: post-norm encoder, learned
-// positions, exact GELU, an additive mask over padding, and a decoder whose weight is the word embedding itself.
+// BERT (Devlin et al., 2018) with the masked-language-model head, named as Hugging Face's
+// BertForMaskedLM: post-norm encoder, learned positions, exact GELU, an additive mask over padding,
+// and a decoder whose weight is the word embedding itself.
 //
 //   BERT-base: 12 layers of 768, 12 heads, vocabulary 30,522: 109,514,298 parameters (no pooler)
 //   bert.embeddings.word_embeddings.weight  bert.encoder.layer.0.attention.self.query.weight  cls.predictions.transform.dense.weight
@@ -26,20 +27,27 @@ struct BertOptions {
 
 namespace bert {
 
-inline torch::nn::LayerNorm layer_norm(std::int64_t width) { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}).eps(1e-12)); }
+inline torch::nn::LayerNorm layer_norm(std::int64_t width) {
+  return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}).eps(1e-12));
+}
 
 struct EmbeddingsImpl : torch::nn::Module {
   explicit EmbeddingsImpl(const BertOptions& o)
       : word_embeddings(register_module(
-            "word_embeddings", torch::nn::Embedding(torch::nn::EmbeddingOptions(o.vocabulary, o.width).padding_idx(0)))),
-        position_embeddings(register_module("position_embeddings", torch::nn::Embedding(o.positions, o.width))),
-        token_type_embeddings(register_module("token_type_embeddings", torch::nn::Embedding(o.token_types, o.width))),
+            "word_embeddings",
+            torch::nn::Embedding(
+                torch::nn::EmbeddingOptions(o.vocabulary, o.width).padding_idx(0)))),
+        position_embeddings(
+            register_module("position_embeddings", torch::nn::Embedding(o.positions, o.width))),
+        token_type_embeddings(
+            register_module("token_type_embeddings", torch::nn::Embedding(o.token_types, o.width))),
         norm(register_module("LayerNorm", layer_norm(o.width))),
         dropout(register_module("dropout", torch::nn::Dropout(o.dropout))) {}
 
   torch::Tensor forward(const torch::Tensor& tokens, const torch::Tensor& token_types) {
     const auto positions = torch::arange(tokens.size(1), tokens.options()).unsqueeze(0);
-    const auto sum = word_embeddings(tokens) + token_type_embeddings(token_types) + position_embeddings(positions);
+    const auto sum = word_embeddings(tokens) + token_type_embeddings(token_types) +
+                     position_embeddings(positions);
     return dropout(norm(sum));
   }
 
@@ -60,8 +68,8 @@ struct SelfAttentionImpl : torch::nn::Module {
         dropout(o.dropout) {}
 
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& mask) {
-    const auto context = torch::scaled_dot_product_attention(split(query(x)), split(key(x)), split(value(x)), mask,
-                                                             is_training() ? dropout : 0.0);
+    const auto context = torch::scaled_dot_product_attention(
+        split(query(x)), split(key(x)), split(value(x)), mask, is_training() ? dropout : 0.0);
     return context.transpose(1, 2).reshape(x.sizes());
   }
 
@@ -84,7 +92,9 @@ struct OutputImpl : torch::nn::Module {
         norm(register_module("LayerNorm", layer_norm(o.width))),
         dropout(register_module("dropout", torch::nn::Dropout(o.dropout))) {}
 
-  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& residual) { return norm(dropout(dense(x)) + residual); }
+  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& residual) {
+    return norm(dropout(dense(x)) + residual);
+  }
 
   torch::nn::Linear dense;
   torch::nn::LayerNorm norm;
@@ -94,9 +104,12 @@ TORCH_MODULE(Output);
 
 struct AttentionImpl : torch::nn::Module {
   explicit AttentionImpl(const BertOptions& o)
-      : self(register_module("self", SelfAttention(o))), output(register_module("output", Output(o.width, o))) {}
+      : self(register_module("self", SelfAttention(o))),
+        output(register_module("output", Output(o.width, o))) {}
 
-  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& mask) { return output(self(x, mask), x); }
+  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& mask) {
+    return output(self(x, mask), x);
+  }
 
   SelfAttention self;
   Output output;
@@ -104,7 +117,8 @@ struct AttentionImpl : torch::nn::Module {
 TORCH_MODULE(Attention);
 
 struct IntermediateImpl : torch::nn::Module {
-  explicit IntermediateImpl(const BertOptions& o) : dense(register_module("dense", torch::nn::Linear(o.width, o.intermediate))) {}
+  explicit IntermediateImpl(const BertOptions& o)
+      : dense(register_module("dense", torch::nn::Linear(o.width, o.intermediate))) {}
 
   torch::Tensor forward(const torch::Tensor& x) { return torch::gelu(dense(x)); }
 
@@ -146,11 +160,14 @@ TORCH_MODULE(Encoder);
 
 struct ModelImpl : torch::nn::Module {
   explicit ModelImpl(const BertOptions& o)
-      : embeddings(register_module("embeddings", Embeddings(o))), encoder(register_module("encoder", Encoder(o))) {}
+      : embeddings(register_module("embeddings", Embeddings(o))),
+        encoder(register_module("encoder", Encoder(o))) {}
 
-  torch::Tensor forward(const torch::Tensor& tokens, const torch::Tensor& token_types, const torch::Tensor& attention_mask) {
+  torch::Tensor forward(const torch::Tensor& tokens, const torch::Tensor& token_types,
+                        const torch::Tensor& attention_mask) {
     const auto x = embeddings(tokens, token_types);
-    const auto visible = attention_mask.unsqueeze(1).unsqueeze(2).to(x.dtype());  // [batch, 1, 1, time]
+    // [batch, 1, 1, time]
+    const auto visible = attention_mask.unsqueeze(1).unsqueeze(2).to(x.dtype());
     return encoder(x, (1 - visible) * static_cast<double>(std::numeric_limits<float>::lowest()));
   }
 
@@ -161,7 +178,8 @@ TORCH_MODULE(Model);
 
 struct TransformImpl : torch::nn::Module {
   explicit TransformImpl(const BertOptions& o)
-      : dense(register_module("dense", torch::nn::Linear(o.width, o.width))), norm(register_module("LayerNorm", layer_norm(o.width))) {}
+      : dense(register_module("dense", torch::nn::Linear(o.width, o.width))),
+        norm(register_module("LayerNorm", layer_norm(o.width))) {}
 
   torch::Tensor forward(const torch::Tensor& x) { return norm(torch::gelu(dense(x))); }
 
@@ -172,7 +190,8 @@ TORCH_MODULE(Transform);
 
 struct PredictionsImpl : torch::nn::Module {
   explicit PredictionsImpl(const BertOptions& o)
-      : transform(register_module("transform", Transform(o))), bias(register_parameter("bias", torch::zeros({o.vocabulary}))) {}
+      : transform(register_module("transform", Transform(o))),
+        bias(register_parameter("bias", torch::zeros({o.vocabulary}))) {}
 
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& word_embeddings) {
     return torch::linear(transform(x), word_embeddings, bias);
@@ -184,9 +203,12 @@ struct PredictionsImpl : torch::nn::Module {
 TORCH_MODULE(Predictions);
 
 struct HeadImpl : torch::nn::Module {
-  explicit HeadImpl(const BertOptions& o) : predictions(register_module("predictions", Predictions(o))) {}
+  explicit HeadImpl(const BertOptions& o)
+      : predictions(register_module("predictions", Predictions(o))) {}
 
-  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& word_embeddings) { return predictions(x, word_embeddings); }
+  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& word_embeddings) {
+    return predictions(x, word_embeddings);
+  }
 
   Predictions predictions;
 };
@@ -200,9 +222,12 @@ struct BertForMaskedLMImpl : torch::nn::Module {
     initialise();
   }
 
-  /// Logits [batch, time, vocabulary]. `attention_mask` is 1 where there is a token and 0 where there is padding.
-  torch::Tensor forward(const torch::Tensor& tokens, const torch::Tensor& token_types, const torch::Tensor& attention_mask) {
-    return cls(bert(tokens, token_types, attention_mask), bert->embeddings->word_embeddings->weight);
+  /// Logits [batch, time, vocabulary]. `attention_mask` is 1 where there is a token and 0 where
+  /// there is padding.
+  torch::Tensor forward(const torch::Tensor& tokens, const torch::Tensor& token_types,
+                        const torch::Tensor& attention_mask) {
+    return cls(bert(tokens, token_types, attention_mask),
+               bert->embeddings->word_embeddings->weight);
   }
 
   bert::Model bert;
@@ -227,7 +252,8 @@ TORCH_MODULE(BertForMaskedLM);
 /// Cross entropy over the masked positions; every other label is -100.
 inline torch::Tensor masked_lm_loss(const torch::Tensor& logits, const torch::Tensor& labels) {
   const auto flat = logits.view({-1, logits.size(-1)});
-  return torch::cross_entropy_loss(flat, labels.view(-1), /*weight=*/{}, at::Reduction::Mean, /*ignore_index=*/-100);
+  return torch::cross_entropy_loss(flat, labels.view(-1), /*weight=*/{}, at::Reduction::Mean,
+                                   /*ignore_index=*/-100);
 }
 
 }  // namespace models

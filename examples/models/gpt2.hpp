@@ -1,6 +1,7 @@
 #pragma once
-// GPT-2 (Radford et al., 2019), named as Hugging Face's GPT2LMHeadModel: pre-norm, tanh GELU, Conv1D layers (a linear layer whose
-// weight is stored [in, out]), causal attention, dropout in three places, and a head whose weight is the token embedding itself.
+// GPT-2 (Radford et al., 2019), named as Hugging Face's GPT2LMHeadModel: pre-norm, tanh GELU,
+// Conv1D layers (a linear layer whose weight is stored [in, out]), causal attention, dropout in
+// three places, and a head whose weight is the token embedding itself.
 //
 //   small: 12 layers of 768, 12 heads, vocabulary 50,257, context 1,024: 124,439,808 parameters
 //   transformer.wte.weight  transformer.h.0.attn.c_attn.weight  transformer.h.11.mlp.c_proj.bias  transformer.ln_f.weight
@@ -27,7 +28,8 @@ namespace gpt2 {
 
 struct Conv1DImpl : torch::nn::Module {
   Conv1DImpl(std::int64_t in, std::int64_t out)
-      : weight(register_parameter("weight", torch::empty({in, out}))), bias(register_parameter("bias", torch::zeros({out}))) {}
+      : weight(register_parameter("weight", torch::empty({in, out}))),
+        bias(register_parameter("bias", torch::zeros({out}))) {}
 
   torch::Tensor forward(const torch::Tensor& x) {
     auto sizes = x.sizes().vec();
@@ -49,8 +51,9 @@ struct AttentionImpl : torch::nn::Module {
 
   torch::Tensor forward(const torch::Tensor& x) {
     const auto parts = c_attn(x).split(x.size(2), 2);
-    const auto context = torch::scaled_dot_product_attention(split_heads(parts[0]), split_heads(parts[1]), split_heads(parts[2]), {},
-                                                             is_training() ? dropout : 0.0, /*is_causal=*/true);
+    const auto context = torch::scaled_dot_product_attention(
+        split_heads(parts[0]), split_heads(parts[1]), split_heads(parts[2]), {},
+        is_training() ? dropout : 0.0, /*is_causal=*/true);
     return resid_dropout(c_proj(context.transpose(1, 2).reshape(x.sizes())));
   }
 
@@ -73,7 +76,9 @@ struct MLPImpl : torch::nn::Module {
         c_proj(register_module("c_proj", Conv1D(4 * o.width, o.width))),
         dropout(register_module("dropout", torch::nn::Dropout(o.dropout))) {}
 
-  torch::Tensor forward(const torch::Tensor& x) { return dropout(c_proj(torch::gelu(c_fc(x), "tanh"))); }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return dropout(c_proj(torch::gelu(c_fc(x), "tanh")));
+  }
 
   Conv1D c_fc, c_proj;
   torch::nn::Dropout dropout;
@@ -126,22 +131,28 @@ TORCH_MODULE(Transformer);
 }  // namespace gpt2
 
 struct GPT2Impl : torch::nn::Module {
-  explicit GPT2Impl(const GPT2Options& o = {}) : transformer(register_module("transformer", gpt2::Transformer(o))) { initialise(o); }
+  explicit GPT2Impl(const GPT2Options& o = {})
+      : transformer(register_module("transformer", gpt2::Transformer(o))) {
+    initialise(o);
+  }
 
   /// Logits [batch, time, vocabulary].
-  torch::Tensor forward(const torch::Tensor& tokens) { return torch::linear(transformer(tokens), transformer->wte->weight); }
+  torch::Tensor forward(const torch::Tensor& tokens) {
+    return torch::linear(transformer(tokens), transformer->wte->weight);
+  }
 
   gpt2::Transformer transformer;
 
  private:
-  // Matrices are normal with 0.02; those that feed a residual sum are narrower the more of them there are.
-  // Vectors keep their ones and zeros.
+  // Matrices are normal with 0.02; those that feed a residual sum are narrower the more of them
+  // there are. Vectors keep their ones and zeros.
   void initialise(const GPT2Options& o) {
     torch::NoGradGuard no_grad;
     for (auto& parameter : named_parameters()) {
       if (parameter.value().dim() < 2) continue;
       const bool feeds_residual = parameter.key().find("c_proj") != std::string::npos;
-      parameter.value().normal_(0.0, feeds_residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(o.layers)) : 0.02);
+      parameter.value().normal_(
+          0.0, feeds_residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(o.layers)) : 0.02);
     }
   }
 };

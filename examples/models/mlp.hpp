@@ -1,5 +1,6 @@
 #pragma once
-// A multilayer perceptron with dropout: the 784-1024-1024-1024-10 network of Srivastava et al., "Dropout" (2014), Table 2.
+// A multilayer perceptron with dropout: the 784-1024-1024-1024-10 network of Srivastava et al.,
+// "Dropout" (2014), Table 2.
 //
 //   layers.0.weight [1024, 784]   layers.3.weight [1024, 1024]   layers.6.weight [1024, 1024]   layers.9.weight [10, 1024]
 //   2,913,290 parameters

@@ -1,6 +1,6 @@
 #pragma once
-// ResNet (He et al., 2015) with torchvision's names, layout and initialisation: the stride of a bottleneck stands at its 3 x 3
-// convolution, ReLU and the residual sum work in place.
+// ResNet (He et al., 2015) with torchvision's names, layout and initialisation: the stride of a
+// bottleneck stands at its 3 x 3 convolution, ReLU and the residual sum work in place.
 //
 //   ResNet-18    basic block   {2, 2, 2, 2}     11,689,512 parameters
 //   ResNet-50    bottleneck    {3, 4, 6, 3}     25,557,032
@@ -25,8 +25,10 @@ struct ResNetOptions {
 
 namespace resnet {
 
-inline torch::nn::Conv2d conv(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride = 1) {
-  return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
+inline torch::nn::Conv2d conv(std::int64_t in, std::int64_t out, std::int64_t kernel,
+                              std::int64_t stride = 1) {
+  return torch::nn::Conv2d(
+      torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
 }
 
 /// What brings the input to the block's shape; empty where it has it already.
@@ -104,8 +106,9 @@ struct ResNetImpl : torch::nn::Module {
     for (std::size_t i = 0; i < options.blocks.size(); ++i) {
       const std::int64_t width = options.width << i;
       const std::int64_t stride = i == 0 ? 1 : 2;
-      stages.push_back(options.bottleneck ? stage<resnet::Bottleneck>(options.blocks[i], width, stride)
-                                          : stage<resnet::BasicBlock>(options.blocks[i], width, stride));
+      stages.push_back(options.bottleneck
+                           ? stage<resnet::Bottleneck>(options.blocks[i], width, stride)
+                           : stage<resnet::BasicBlock>(options.blocks[i], width, stride));
       register_module("layer" + std::to_string(i + 1), stages.back());
     }
     fc = register_module("fc", torch::nn::Linear(channels, options.classes));

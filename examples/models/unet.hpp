@@ -1,6 +1,7 @@
 #pragma once
-// U-Net (Ronneberger et al., 2015) in the form that most people train today: padded 3 x 3 convolutions with batch norm, transposed
-// convolutions on the way up, dropout at the end of the contracting path. Names as in milesial/Pytorch-UNet.
+// U-Net (Ronneberger et al., 2015) in the form that most people train today: padded 3 x 3
+// convolutions with batch norm, transposed convolutions on the way up, dropout at the end of the
+// contracting path. Names as in milesial/Pytorch-UNet.
 //
 //   3 channels, 2 classes, 64 channels at the top: 31,037,698 parameters
 //   inc.double_conv.0.weight  down1.maxpool_conv.1.double_conv.0.weight  up1.up.weight  up1.conv.double_conv.0.weight  outc.conv.weight
@@ -26,7 +27,8 @@ namespace unet {
 inline constexpr std::int64_t depth = 4;
 
 struct DoubleConvImpl : torch::nn::Module {
-  DoubleConvImpl(std::int64_t in, std::int64_t out) : double_conv(conv(in, out), norm(out), relu(), conv(out, out), norm(out), relu()) {
+  DoubleConvImpl(std::int64_t in, std::int64_t out)
+      : double_conv(conv(in, out), norm(out), relu(), conv(out, out), norm(out), relu()) {
     register_module("double_conv", double_conv);
   }
 
@@ -38,13 +40,16 @@ struct DoubleConvImpl : torch::nn::Module {
   static torch::nn::Conv2d conv(std::int64_t in, std::int64_t out) {
     return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 3).padding(1).bias(false));
   }
-  static torch::nn::BatchNorm2d norm(std::int64_t channels) { return torch::nn::BatchNorm2d(channels); }
+  static torch::nn::BatchNorm2d norm(std::int64_t channels) {
+    return torch::nn::BatchNorm2d(channels);
+  }
   static torch::nn::ReLU relu() { return torch::nn::ReLU(torch::nn::ReLUOptions().inplace(true)); }
 };
 TORCH_MODULE(DoubleConv);
 
 struct DownImpl : torch::nn::Module {
-  DownImpl(std::int64_t in, std::int64_t out) : maxpool_conv(torch::nn::MaxPool2d(2), DoubleConv(in, out)) {
+  DownImpl(std::int64_t in, std::int64_t out)
+      : maxpool_conv(torch::nn::MaxPool2d(2), DoubleConv(in, out)) {
     register_module("maxpool_conv", maxpool_conv);
   }
 
@@ -56,13 +61,16 @@ TORCH_MODULE(Down);
 
 struct UpImpl : torch::nn::Module {
   UpImpl(std::int64_t in, std::int64_t out)
-      : up(register_module("up", torch::nn::ConvTranspose2d(torch::nn::ConvTranspose2dOptions(in, in / 2, 2).stride(2)))),
+      : up(register_module("up", torch::nn::ConvTranspose2d(
+                                     torch::nn::ConvTranspose2dOptions(in, in / 2, 2).stride(2)))),
         conv(register_module("conv", DoubleConv(in, out))) {}
 
   torch::Tensor forward(const torch::Tensor& below, const torch::Tensor& skip) {
     auto x = up(below);
     const std::int64_t rows = skip.size(2) - x.size(2), columns = skip.size(3) - x.size(3);
-    if (rows != 0 || columns != 0) x = torch::constant_pad_nd(x, {columns / 2, columns - columns / 2, rows / 2, rows - rows / 2});
+    if (rows != 0 || columns != 0)
+      x = torch::constant_pad_nd(x,
+                                 {columns / 2, columns - columns / 2, rows / 2, rows - rows / 2});
     return conv(torch::cat({skip, x}, 1));
   }
 
@@ -85,7 +93,8 @@ TORCH_MODULE(OutConv);
 
 struct UNetImpl : torch::nn::Module {
   explicit UNetImpl(const UNetOptions& options = {})
-      : inc(register_module("inc", unet::DoubleConv(options.channels, options.width))), dropout(options.dropout) {
+      : inc(register_module("inc", unet::DoubleConv(options.channels, options.width))),
+        dropout(options.dropout) {
     std::int64_t width = options.width;
     for (std::int64_t i = 1; i <= unet::depth; ++i, width *= 2)
       down.push_back(register_module("down" + std::to_string(i), unet::Down(width, width * 2)));
@@ -115,10 +124,12 @@ struct UNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(UNet);
 
-/// Cross entropy plus one minus the Dice coefficient over all classes, as segmentation is usually trained.
+/// Cross entropy plus one minus the Dice coefficient over all classes, as segmentation is usually
+/// trained.
 inline torch::Tensor segmentation_loss(const torch::Tensor& logits, const torch::Tensor& labels) {
   const auto probability = torch::softmax(logits, 1);
-  const auto target = torch::one_hot(labels, logits.size(1)).permute({0, 3, 1, 2}).to(logits.dtype());
+  const auto target =
+      torch::one_hot(labels, logits.size(1)).permute({0, 3, 1, 2}).to(logits.dtype());
   const auto overlap = (probability * target).sum();
   const auto dice = (2 * overlap + 1e-6) / (probability.sum() + target.sum() + 1e-6);
   return torch::cross_entropy_loss(logits, labels) + (1 - dice);

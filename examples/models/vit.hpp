@@ -1,6 +1,7 @@
 #pragma once
-// Vision Transformer (Dosovitskiy et al., 2020) with torchvision's names. Dropout 0.1, as the paper trains it; the head starts from
-// small random weights instead of torchvision's zeros, so that the first step already has a gradient everywhere.
+// Vision Transformer (Dosovitskiy et al., 2020) with torchvision's names. Dropout 0.1, as the paper
+// trains it; the head starts from small random weights instead of torchvision's zeros, so that the
+// first step already has a gradient everywhere.
 //
 //   ViT-B/16: 12 layers of 768, 12 heads, 224 x 224 images in patches of 16: 86,567,656 parameters
 //   class_token  conv_proj.weight  encoder.pos_embedding  encoder.layers.encoder_layer_0.self_attention.in_proj_weight
@@ -27,7 +28,9 @@ struct ViTOptions {
 
 namespace vit {
 
-inline torch::nn::LayerNorm layer_norm(std::int64_t width) { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}).eps(1e-6)); }
+inline torch::nn::LayerNorm layer_norm(std::int64_t width) {
+  return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}).eps(1e-6));
+}
 
 struct SelfAttentionImpl : torch::nn::Module {
   explicit SelfAttentionImpl(const ViTOptions& o)
@@ -42,9 +45,12 @@ struct SelfAttentionImpl : torch::nn::Module {
 
   torch::Tensor forward(const torch::Tensor& x) {
     const auto batch = x.size(0), time = x.size(1), width = x.size(2);
-    const auto projected = torch::linear(x, in_proj_weight, in_proj_bias).view({batch, time, 3, heads, width / heads});
-    const auto parts = projected.permute({2, 0, 3, 1, 4}).unbind(0);  // query, key, value: [batch, heads, time, width / heads]
-    const auto context = torch::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, is_training() ? dropout : 0.0);
+    const auto projected =
+        torch::linear(x, in_proj_weight, in_proj_bias).view({batch, time, 3, heads, width / heads});
+    // query, key, value: [batch, heads, time, width / heads]
+    const auto parts = projected.permute({2, 0, 3, 1, 4}).unbind(0);
+    const auto context = torch::scaled_dot_product_attention(parts[0], parts[1], parts[2], {},
+                                                             is_training() ? dropout : 0.0);
     return out_proj(context.transpose(1, 2).reshape({batch, time, width}));
   }
 
@@ -89,7 +95,8 @@ struct EncoderImpl : torch::nn::Module {
       : pos_embedding(register_parameter("pos_embedding", torch::empty({1, time, o.width}))),
         dropout(register_module("dropout", torch::nn::Dropout(o.dropout))) {
     torch::nn::init::normal_(pos_embedding, 0.0, 0.02);
-    for (std::int64_t i = 0; i < o.layers; ++i) layers->push_back("encoder_layer_" + std::to_string(i), EncoderLayer(o));
+    for (std::int64_t i = 0; i < o.layers; ++i)
+      layers->push_back("encoder_layer_" + std::to_string(i), EncoderLayer(o));
     register_module("layers", layers);
     ln = register_module("ln", layer_norm(o.width));
   }
@@ -112,8 +119,11 @@ TORCH_MODULE(Encoder);
 struct ViTImpl : torch::nn::Module {
   explicit ViTImpl(const ViTOptions& o = {})
       : class_token(register_parameter("class_token", torch::zeros({1, 1, o.width}))),
-        conv_proj(register_module("conv_proj", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, o.width, o.patch).stride(o.patch)))),
-        encoder(register_module("encoder", vit::Encoder((o.image / o.patch) * (o.image / o.patch) + 1, o))) {
+        conv_proj(register_module(
+            "conv_proj",
+            torch::nn::Conv2d(torch::nn::Conv2dOptions(3, o.width, o.patch).stride(o.patch)))),
+        encoder(register_module("encoder",
+                                vit::Encoder((o.image / o.patch) * (o.image / o.patch) + 1, o))) {
     heads->push_back("head", torch::nn::Linear(o.width, o.classes));
     register_module("heads", heads);
     for (auto& parameter : heads->parameters()) torch::nn::init::normal_(parameter, 0.0, 0.02);

@@ -1,5 +1,6 @@
 #pragma once
-// A program that runs itself again, in a process of its own and under a limit on memory: what does not fit fails there, and is a fact.
+// A program that runs itself again, in a process of its own and under a limit on memory: what does
+// not fit fails there, and is a fact.
 //
 //   const ChildEnd end = run_self({"--child", "eager"}, "child.log", [&] { return interrupt_was_asked_for; });
 //   if (end.signal == SIGKILL) …                  the system ended it
@@ -34,11 +35,13 @@ namespace examples {
   return {};
 }
 
-/// Private memory beyond what the process has now. Unlike the address space, it is what must really be there.
+/// Private memory beyond what the process has now. Unlike the address space, it is what must really
+/// be there.
 inline void limit_memory(reprise::Bytes cap) {
   const auto limit = static_cast<rlim_t>((kib_in("/proc/self/status", "VmData:") + cap).count);
   const rlimit both{limit, limit};
-  if (setrlimit(RLIMIT_DATA, &both) != 0) throw reprise::Error(reprise::Errc::io, "the limit on memory could not be set");
+  if (setrlimit(RLIMIT_DATA, &both) != 0)
+    throw reprise::Error(reprise::Errc::io, "the limit on memory could not be set");
 }
 
 struct ChildEnd {
@@ -46,9 +49,11 @@ struct ChildEnd {
   int signal = 0;  ///< what ended it; 0 where it returned
 };
 
-/// Runs this program again with these arguments, its stderr going to `log`. Where `stop` says so, the child is ended.
+/// Runs this program again with these arguments, its stderr going to `log`. Where `stop` says so,
+/// the child is ended.
 template <class Stop>
-[[nodiscard]] ChildEnd run_self(const std::vector<std::string>& arguments, const std::filesystem::path& log, const Stop& stop) {
+[[nodiscard]] ChildEnd run_self(const std::vector<std::string>& arguments,
+                                const std::filesystem::path& log, const Stop& stop) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   std::vector<char*> argv{const_cast<char*>(self.c_str())};
   for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));

@@ -11,8 +11,9 @@
 //   flags.positional("GRAPH", "a reprise.graph file", file);
 //   if (!flags.parse(argc, argv)) return 0;                                   // --help was asked for, and given
 //
-// `--steps 5` and `--steps=5` are the same. What is wrong is said in one line, as a reprise::Error, which run() turns into a line
-// on stderr and an exit code: 0 done, 1 a check failed, 2 bad flag or input, 3 budget not reachable.
+// `--steps 5` and `--steps=5` are the same. What is wrong is said in one line, as a reprise::Error,
+// which run() turns into a line on stderr and an exit code: 0 done, 1 a check failed, 2 bad flag or
+// input, 3 budget not reachable.
 
 #include <algorithm>
 #include <charconv>
@@ -35,20 +36,24 @@ enum ExitCode : int { done = 0, check_failed = 1, bad_input = 2, budget_not_reac
 
 class Flags {
  public:
-  Flags(std::string program, std::string about) : program_(std::move(program)), about_(std::move(about)) {}
+  Flags(std::string program, std::string about)
+      : program_(std::move(program)), about_(std::move(about)) {}
 
   void add(std::string name, std::string what, bool& target) {
-    flags_.push_back({std::move(name), "", std::move(what), "", [&target](std::string_view) { target = true; }});
+    flags_.push_back(
+        {std::move(name), "", std::move(what), "", [&target](std::string_view) { target = true; }});
   }
   void add(std::string name, std::string value, std::string what, std::string& target) {
-    flags_.push_back({std::move(name), std::move(value), std::move(what), target, [&target](std::string_view text) { target = text; }});
+    flags_.push_back({std::move(name), std::move(value), std::move(what), target,
+                      [&target](std::string_view text) { target = text; }});
   }
-  void add(std::string name, std::string value, std::string what, std::int64_t& target, std::int64_t least = 0,
-           std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
+  void add(std::string name, std::string value, std::string what, std::int64_t& target,
+           std::int64_t least = 0, std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
     add_number(std::move(name), std::move(value), std::move(what), target, least, most);
   }
   void add(std::string name, std::string value, std::string what, std::uint64_t& target) {
-    add_number(std::move(name), std::move(value), std::move(what), target, std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max());
+    add_number(std::move(name), std::move(value), std::move(what), target, std::uint64_t{0},
+               std::numeric_limits<std::uint64_t>::max());
   }
   void add(std::string name, std::string value, std::string what, double& target, double least = 0,
            double most = std::numeric_limits<double>::max()) {
@@ -66,18 +71,21 @@ class Flags {
     flags_.push_back({name, std::move(value), std::move(what), "", std::move(take)});
   }
   /// One of the names given.
-  void choose(std::string name, std::vector<std::string> names, std::string what, std::string& target) {
+  void choose(std::string name, std::vector<std::string> names, std::string what,
+              std::string& target) {
     std::string all;
     for (const std::string& each : names) all += (all.empty() ? "" : "|") + each;
     auto take = [name, names, all, &target](std::string_view text) {
-      if (std::find(names.begin(), names.end(), text) == names.end()) throw bad(name + " " + std::string(text) + ": must be one of " + all);
+      if (std::find(names.begin(), names.end(), text) == names.end())
+        throw bad(name + " " + std::string(text) + ": must be one of " + all);
       target = text;
     };
     flags_.push_back({name, all, std::move(what), target, std::move(take)});
   }
   /// What stands without a flag, in the order of these calls; each must be given.
   void positional(std::string name, std::string what, std::string& target) {
-    positionals_.push_back({std::move(name), "", std::move(what), "", [&target](std::string_view text) { target = text; }});
+    positionals_.push_back({std::move(name), "", std::move(what), "",
+                            [&target](std::string_view text) { target = text; }});
   }
 
   /// False where --help was asked for and printed; the program has nothing else to do then.
@@ -87,7 +95,8 @@ class Flags {
       const std::string_view text = argv[i];
       if (text == "--help" || text == "-h") return print_help(std::cout), false;
       if (!text.starts_with("--")) {
-        if (given == positionals_.size()) throw bad("unexpected argument '" + std::string(text) + "'");
+        if (given == positionals_.size())
+          throw bad("unexpected argument '" + std::string(text) + "'");
         positionals_[given++].take(text);
         continue;
       }
@@ -102,7 +111,8 @@ class Flags {
         take(flag, ++i < argc ? argv[i] : "");
       }
     }
-    if (given < positionals_.size()) throw bad(positionals_[given].name + " is missing: " + positionals_[given].what);
+    if (given < positionals_.size())
+      throw bad(positionals_[given].name + " is missing: " + positionals_[given].what);
     return true;
   }
 
@@ -117,7 +127,8 @@ class Flags {
       out << "  " << left << std::string(width - left.size() + 2, ' ') << right << '\n';
     };
     for (const Flag& each : positionals_) line(each.left(), each.what);
-    for (const Flag& each : flags_) line(each.left(), each.what + (each.standard.empty() ? "" : " (" + each.standard + ")"));
+    for (const Flag& each : flags_)
+      line(each.left(), each.what + (each.standard.empty() ? "" : " (" + each.standard + ")"));
     line("--help", "this text");
     out << "\nExit codes: 0 done; 1 a check failed; 2 bad flag or input; 3 budget not reachable.\n";
   }
@@ -137,7 +148,9 @@ class Flags {
     if (text.empty()) throw bad(flag.name + " needs a value: " + flag.value);
     flag.take(text);
   }
-  static reprise::Error bad(const std::string& what) { return {reprise::Errc::bad_argument, what + "; see --help"}; }
+  static reprise::Error bad(const std::string& what) {
+    return {reprise::Errc::bad_argument, what + "; see --help"};
+  }
 
   [[nodiscard]] const Flag& find(std::string_view name) const {
     for (const Flag& flag : flags_)
@@ -146,17 +159,22 @@ class Flags {
   }
 
   template <class T>
-  void add_number(std::string name, std::string value, std::string what, T& target, T least, T most) {
+  void add_number(std::string name, std::string value, std::string what, T& target, T least,
+                  T most) {
     auto take = [name, least, most, &target](std::string_view text) {
       T number{};
       const char* end = text.data() + text.size();
       const auto [rest, status] = std::from_chars(text.data(), end, number);
-      if (status != std::errc{} || rest != end) throw bad(name + " " + std::string(text) + ": not a number that fits");
-      if (!(number >= least)) throw bad(name + " " + std::string(text) + ": must be at least " + show(least));
-      if (!(number <= most)) throw bad(name + " " + std::string(text) + ": must be at most " + show(most));
+      if (status != std::errc{} || rest != end)
+        throw bad(name + " " + std::string(text) + ": not a number that fits");
+      if (!(number >= least))
+        throw bad(name + " " + std::string(text) + ": must be at least " + show(least));
+      if (!(number <= most))
+        throw bad(name + " " + std::string(text) + ": must be at most " + show(most));
       target = number;
     };
-    flags_.push_back({std::move(name), std::move(value), std::move(what), show(target), std::move(take)});
+    flags_.push_back(
+        {std::move(name), std::move(value), std::move(what), show(target), std::move(take)});
   }
 
   template <class T>
@@ -177,7 +195,8 @@ class Flags {
   }
 }
 
-/// What a library says, in one line: some messages end in a stack trace, and LibTorch's words for "too large" name its sources.
+/// What a library says, in one line: some messages end in a stack trace, and LibTorch's words for
+/// "too large" name its sources.
 [[nodiscard]] inline std::string plainly(std::string_view what) {
   what = what.substr(0, what.find('\n'));
   constexpr std::string_view tried = "you tried to allocate ";
@@ -186,13 +205,17 @@ class Flags {
     return "there is not enough memory: " + std::string(rest.substr(0, rest.find(' '))) +
            " bytes were asked for at once; take a smaller batch";
   }
-  if (what.find("calculation overflowed") != what.npos) return "a tensor of that size cannot be addressed; take a smaller batch";
+  if (what.find("calculation overflowed") != what.npos)
+    return "a tensor of that size cannot be addressed; take a smaller batch";
   return std::string(what);
 }
 
-/// The body of main(): what `body` returns, or one line on stderr and the exit code that belongs to what was thrown.
+/// The body of main(): what `body` returns, or one line on stderr and the exit code that belongs to
+/// what was thrown.
 inline int run(std::string_view program, const std::function<int()>& body) {
-  const auto say = [&](std::string_view what) { std::cerr << program << ": " << plainly(what) << '\n'; };
+  const auto say = [&](std::string_view what) {
+    std::cerr << program << ": " << plainly(what) << '\n';
+  };
   try {
     return body();
   } catch (const reprise::Error& error) {

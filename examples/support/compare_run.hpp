@@ -1,9 +1,11 @@
 #pragma once
-// One variant of a training step at one batch size, measured; and what the planner says of it without running it.
+// One variant of a training step at one batch size, measured; and what the planner says of it
+// without running it.
 //
 //   Measured m = run_variant("TrainStep", {.model = "bert", .batch = 8, .budget = Budget::share(50)});
 //
-// Weights, data and random numbers come from one seed, so that loss and gradients of two variants can be compared by their digests.
+// Weights, data and random numbers come from one seed, so that loss and gradients of two variants
+// can be compared by their digests.
 
 #include <chrono>
 #include <cstdint>
@@ -25,11 +27,13 @@ namespace examples {
 struct RunOptions {
   std::string model = "resnet18", config = "tiny", strategy = "anneal", spill{};
   reprise::Budget budget = reprise::Budget::share(50);
-  std::int64_t batch = 0, size = 0, warmup = 4, runs = 5;  // both ways of a budget plan once more after three steps, with the times of warm ops
+  // both ways of a budget plan once more after three steps, with the times of warm ops
+  std::int64_t batch = 0, size = 0, warmup = 4, runs = 5;
   std::uint64_t seed = 1;
   double effort = 1;
-  reprise::Bytes cap{};        ///< what a variant that can may hold before its budget is known; 0 for no limit
-  std::string decisions{};     ///< a file for what TrainStep's plan computes again
+  /// what a variant that can may hold before its budget is known; 0 for no limit
+  reprise::Bytes cap{};
+  std::string decisions{};  ///< a file for what TrainStep's plan computes again
 };
 
 /// FNV-1a over the bytes of tensors.
@@ -38,7 +42,8 @@ class Digest {
   void add(const torch::Tensor& tensor) {
     const torch::Tensor plain = tensor.detach().contiguous();
     const auto* bytes = static_cast<const unsigned char*>(plain.const_data_ptr());
-    for (std::size_t i = 0; i < plain.nbytes(); ++i) state_ = (state_ ^ bytes[i]) * 1099511628211ULL;
+    for (std::size_t i = 0; i < plain.nbytes(); ++i)
+      state_ = (state_ ^ bytes[i]) * 1099511628211ULL;
   }
   [[nodiscard]] std::string text() const {
     std::ostringstream out;
@@ -50,7 +55,8 @@ class Digest {
   std::uint64_t state_ = 14695981039346656037ULL;
 };
 
-/// The largest that the process has been since the last reset_resident_peak(); 0 where the system does not tell.
+/// The largest that the process has been since the last reset_resident_peak(); 0 where the system
+/// does not tell.
 [[nodiscard]] inline reprise::Bytes resident_peak() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -62,26 +68,29 @@ inline void reset_resident_peak() { std::ofstream("/proc/self/clear_refs") << '5
 /// The four ways of running a step, behind one call each.
 class Variant {
  public:
-  Variant(const std::string& name, const RunOptions& options, const models::Task& task) : name_(name), task_(task) {
+  Variant(const std::string& name, const RunOptions& options, const models::Task& task)
+      : name_(name), task_(task) {
     const reprise::PlanRequest planning{.effort = options.effort};
     if (name == "TrainStep")
-      compiled_ = std::make_unique<Compiled>(task.module, task.loss,
-                                             reprise::TrainStepOptions{.name = options.model,
-                                                                       .budget = options.budget,
-                                                                       .strategy = options.strategy,
-                                                                       .planning = planning,
-                                                                       .on_fallback = reprise::OnFallback::error,
-                                                                       .recheck = false,
-                                                                       .limit_until_known = options.cap,
-                                                                       .spill_folder = options.spill});
+      compiled_ = std::make_unique<Compiled>(
+          task.module, task.loss,
+          reprise::TrainStepOptions{.name = options.model,
+                                    .budget = options.budget,
+                                    .strategy = options.strategy,
+                                    .planning = planning,
+                                    .on_fallback = reprise::OnFallback::error,
+                                    .recheck = false,
+                                    .limit_until_known = options.cap,
+                                    .spill_folder = options.spill});
     if (name == "MemoryBudget")
-      guided_ = std::make_unique<reprise::MemoryBudget>(options.budget, reprise::MemoryBudgetOptions{.name = options.model,
-                                                                                             .strategy = options.strategy,
-                                                                                             .planning = planning,
-                                                                                             .plan_in_background = false,
-                                                                                             .over_budget = reprise::OverBudget::error,
-                                                                                             .limit_until_known = options.cap,
-                                                                                             .spill_folder = options.spill});
+      guided_ = std::make_unique<reprise::MemoryBudget>(
+          options.budget, reprise::MemoryBudgetOptions{.name = options.model,
+                                                       .strategy = options.strategy,
+                                                       .planning = planning,
+                                                       .plan_in_background = false,
+                                                       .over_budget = reprise::OverBudget::error,
+                                                       .limit_until_known = options.cap,
+                                                       .spill_folder = options.spill});
   }
 
   torch::Tensor step(const std::vector<torch::Tensor>& batch) {
@@ -108,11 +117,14 @@ class Variant {
   void write_decisions(const std::filesystem::path& file) const {
     if (!compiled_) return;
     std::ofstream out(file);
-    reprise::write_decisions_csv(out, compiled_->graph(), reprise::decisions(compiled_->graph(), compiled_->plan().schedule));
+    reprise::write_decisions_csv(
+        out, compiled_->graph(),
+        reprise::decisions(compiled_->graph(), compiled_->plan().schedule));
   }
 
  private:
-  using Compiled = reprise::TrainStep<std::function<torch::Tensor(const std::vector<torch::Tensor>&)>>;
+  using Compiled =
+      reprise::TrainStep<std::function<torch::Tensor(const std::vector<torch::Tensor>&)>>;
 
   torch::Tensor eager(const std::vector<torch::Tensor>& batch) {
     torch::Tensor loss;
@@ -133,8 +145,9 @@ class Variant {
 };
 
 [[nodiscard]] inline models::Task make_task(const RunOptions& options) {
-  return models::make(options.model, options.config == "tiny" ? models::Config::tiny : models::Config::full, options.batch, options.seed,
-                      options.size);
+  return models::make(options.model,
+                      options.config == "tiny" ? models::Config::tiny : models::Config::full,
+                      options.batch, options.seed, options.size);
 }
 
 [[nodiscard]] inline Measured run_variant(const std::string& name, const RunOptions& options) {
@@ -151,8 +164,10 @@ class Variant {
     reset_resident_peak();
     const auto start = std::chrono::steady_clock::now();
     const torch::Tensor loss = variant.step(batch);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    const reprise::Bytes peak = reprise::cpu_memory().reserved_peak(), live = reprise::cpu_memory().peak(), resident = resident_peak();
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const reprise::Bytes peak = reprise::cpu_memory().reserved_peak(),
+                         live = reprise::cpu_memory().peak(), resident = resident_peak();
     Digest digest;
     digest.add(loss);
     for (const torch::Tensor& p : task.module->parameters())
@@ -181,7 +196,8 @@ struct Forecast {
   const models::Task task = make_task(options);
   torch::manual_seed(options.seed);
   const auto batch = task.make_batch(0);
-  const CaptureOptions how{.name = options.model, .memory_limit = options.cap, .spill_folder = options.spill};
+  const CaptureOptions how{
+      .name = options.model, .memory_limit = options.cap, .spill_folder = options.spill};
   const CapturedStep step = capture(task.module, task.loss, how, batch);
   Forecast f;
   f.eager = analyse_memory(step.graph()).peak;
@@ -193,7 +209,8 @@ struct Forecast {
     return f;
   }
   try {
-    const Plan plan = plan_with(options.strategy, step.graph(), {.budget = budget, .effort = options.effort});
+    const Plan plan =
+        plan_with(options.strategy, step.graph(), {.budget = budget, .effort = options.effort});
     f.planned = plan.peak;
     f.fits = plan.peak <= budget;
   } catch (const Error& e) {

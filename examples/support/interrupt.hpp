@@ -1,10 +1,12 @@
 #pragma once
-// Ctrl-C as a stop_token: the first one asks the running work to stop in order, the second one ends the program.
+// Ctrl-C as a stop_token: the first one asks the running work to stop in order, the second one ends
+// the program.
 //
 //   examples::Interrupt interrupt;
 //   profiler.run(captured, {.stop = interrupt.token(), .progress = [&](auto, auto) { interrupt.poll(); }});
 //
-// A signal handler may not call request_stop(): it sets a flag, and poll() passes it on. A library installs no handler; a program may.
+// A signal handler may not call request_stop(): it sets a flag, and poll() passes it on. A library
+// installs no handler; a program may.
 
 #include <csignal>
 #include <stop_token>

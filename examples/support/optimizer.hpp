@@ -4,15 +4,21 @@
 #include <memory>
 #include <string_view>
 
-#include <reprise/base/error.hpp>
 #include <torch/torch.h>
+#include <reprise/base/error.hpp>
 
 namespace examples {
 
-[[nodiscard]] inline std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::string_view name, const torch::nn::Module& module) {
-  if (name == "sgd") return std::make_unique<torch::optim::SGD>(module.parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
-  if (name == "adam") return std::make_unique<torch::optim::Adam>(module.parameters(), torch::optim::AdamOptions(1e-3));
-  throw reprise::Error(reprise::Errc::bad_argument, "no optimizer '" + std::string(name) + "'; there are sgd and adam");
+[[nodiscard]] inline std::unique_ptr<torch::optim::Optimizer> make_optimizer(
+    std::string_view name, const torch::nn::Module& module) {
+  if (name == "sgd")
+    return std::make_unique<torch::optim::SGD>(module.parameters(),
+                                               torch::optim::SGDOptions(0.01).momentum(0.9));
+  if (name == "adam")
+    return std::make_unique<torch::optim::Adam>(module.parameters(),
+                                                torch::optim::AdamOptions(1e-3));
+  throw reprise::Error(reprise::Errc::bad_argument,
+                       "no optimizer '" + std::string(name) + "'; there are sgd and adam");
 }
 
 }  // namespace examples

@@ -18,8 +18,10 @@ inline void check_writable(const std::string& flag, const std::filesystem::path&
   std::error_code ignored;
   const bool was_there = std::filesystem::exists(path, ignored);
   if (std::filesystem::is_directory(path, ignored))
-    throw reprise::Error(reprise::Errc::io, flag + " " + path.string() + ": is a folder, and a file is wanted");
-  if (!std::ofstream(path, std::ios::app)) throw reprise::Error(reprise::Errc::io, flag + " " + path.string() + ": cannot be written");
+    throw reprise::Error(reprise::Errc::io,
+                         flag + " " + path.string() + ": is a folder, and a file is wanted");
+  if (!std::ofstream(path, std::ios::app))
+    throw reprise::Error(reprise::Errc::io, flag + " " + path.string() + ": cannot be written");
   if (!was_there) std::filesystem::remove(path, ignored);
 }
 
@@ -27,10 +29,15 @@ inline void check_writable(const std::string& flag, const std::filesystem::path&
 inline void make_folder(const std::string& flag, const std::filesystem::path& path) {
   std::error_code failed;
   std::filesystem::create_directories(path, failed);
-  if (!failed && !std::filesystem::is_directory(path, failed)) failed = std::make_error_code(std::errc::not_a_directory);
-  if (failed) throw reprise::Error(reprise::Errc::io, flag + " " + path.string() + ": cannot be made: " + failed.message());
+  if (!failed && !std::filesystem::is_directory(path, failed))
+    failed = std::make_error_code(std::errc::not_a_directory);
+  if (failed)
+    throw reprise::Error(reprise::Errc::io,
+                         flag + " " + path.string() + ": cannot be made: " + failed.message());
   const std::filesystem::path probe = path / ".reprise-can-write-here";
-  if (!std::ofstream(probe)) throw reprise::Error(reprise::Errc::io, flag + " " + path.string() + ": nothing can be written there");
+  if (!std::ofstream(probe))
+    throw reprise::Error(reprise::Errc::io,
+                         flag + " " + path.string() + ": nothing can be written there");
   std::filesystem::remove(probe, failed);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// One line on stderr that says how far a long run is: only on a terminal, only from the third second on, gone at the end.
+// One line on stderr that says how far a long run is: only on a terminal, only from the third
+// second on, gone at the end.
 //
 //   Progress progress("training", steps);
 //   for (…) { …; progress.advance(); }        // training 3/5, 4.2 s
@@ -16,7 +17,8 @@ namespace examples {
 
 class Progress {
  public:
-  Progress(std::string label, std::int64_t total) : label_(std::move(label)), total_(total), terminal_(isatty(STDERR_FILENO) == 1) {}
+  Progress(std::string label, std::int64_t total)
+      : label_(std::move(label)), total_(total), terminal_(isatty(STDERR_FILENO) == 1) {}
   ~Progress() {
     if (shown_) std::fputs("\r\033[K", stderr);
   }
@@ -29,12 +31,14 @@ class Progress {
     done_ = now;
     total_ = total;
     if (!terminal_) return;
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    if (seconds < 2 || seconds < last_ + 0.1) return;  // ten times a second is enough, and does not disturb what is measured
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    // ten times a second is enough, and does not disturb what is measured
+    if (seconds < 2 || seconds < last_ + 0.1) return;
     last_ = seconds;
     shown_ = true;
-    std::fprintf(stderr, "\r\033[K%s %lld/%lld, %.1f s", label_.c_str(), static_cast<long long>(done_), static_cast<long long>(total_),
-                 seconds);
+    std::fprintf(stderr, "\r\033[K%s %lld/%lld, %.1f s", label_.c_str(),
+                 static_cast<long long>(done_), static_cast<long long>(total_), seconds);
     std::fflush(stderr);
   }
 

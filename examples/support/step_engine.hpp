@@ -1,5 +1,6 @@
 #pragma once
-// Reprise, with the engine of a TrainStep compiled once, in step_engine.cpp, for all examples, benchmarks and tests.
+// Reprise, with the engine of a TrainStep compiled once, in step_engine.cpp, for all examples,
+// benchmarks and tests.
 
 #include <torch/torch.h>
 

@@ -34,11 +34,14 @@ struct Options {
   [[nodiscard]] bool budgeted() const { return trainer.budget.given(); }
 };
 
-/// One variant's steps, summed up. The first one warms up and captures: it does not count, unless it is the only one.
+/// One variant's steps, summed up. The first one warms up and captures: it does not count, unless
+/// it is the only one.
 struct Summary {
   std::vector<StepRecord> steps;
 
-  [[nodiscard]] std::span<const StepRecord> steady() const { return std::span(steps).subspan(steps.size() > 1 ? 1 : 0); }
+  [[nodiscard]] std::span<const StepRecord> steady() const {
+    return std::span(steps).subspan(steps.size() > 1 ? 1 : 0);
+  }
   /// The step with the highest peak, the last of them if there are several.
   [[nodiscard]] const StepRecord& highest() const {
     const StepRecord* found = &steady().front();
@@ -46,9 +49,15 @@ struct Summary {
       if (step.peak >= found->peak) found = &step;
     return *found;
   }
-  [[nodiscard]] reprise::Bytes reserved_peak() const { return std::ranges::max(steady(), {}, &StepRecord::reserved_peak).reserved_peak; }
-  [[nodiscard]] std::int64_t arena_misses() const { return std::ranges::max(steady(), {}, &StepRecord::arena_misses).arena_misses; }
-  [[nodiscard]] reprise::Bytes optimizer_peak() const { return std::ranges::max(steady(), {}, &StepRecord::optimizer_peak).optimizer_peak; }
+  [[nodiscard]] reprise::Bytes reserved_peak() const {
+    return std::ranges::max(steady(), {}, &StepRecord::reserved_peak).reserved_peak;
+  }
+  [[nodiscard]] std::int64_t arena_misses() const {
+    return std::ranges::max(steady(), {}, &StepRecord::arena_misses).arena_misses;
+  }
+  [[nodiscard]] reprise::Bytes optimizer_peak() const {
+    return std::ranges::max(steady(), {}, &StepRecord::optimizer_peak).optimizer_peak;
+  }
   /// Of the steps from this one on.
   [[nodiscard]] double seconds(std::size_t from) const {
     std::vector<double> times;
@@ -74,8 +83,8 @@ struct Outcome {
   std::optional<std::string> first_difference{};
   std::vector<bool> equal{};  // after each step
 
-  /// The first step whose time counts, here and in eager's copy: the one after the last that a plan was made in; all but the first one where
-  /// there is none such.
+  /// The first step whose time counts, here and in eager's copy: the one after the last that a plan
+  /// was made in; all but the first one where there is none such.
   [[nodiscard]] std::size_t timed_from() const {
     const std::size_t count = (replay ? *replay : *eager).steps.size();
     std::size_t from = count > 1 ? 1 : 0;
@@ -84,26 +93,33 @@ struct Outcome {
     return from;
   }
   std::int64_t nodes = 0;
-  reprise::StepCounters counters{};    // of compiled
-  reprise::GuidedCounters guided{};    // of guided
-  reprise::Bytes resident{};  // what the whole process grew by, at most
+  reprise::StepCounters counters{};  // of compiled
+  reprise::GuidedCounters guided{};  // of guided
+  reprise::Bytes resident{};         // what the whole process grew by, at most
 };
 
-reprise::Error bad_flag(const std::string& what) { return {reprise::Errc::bad_argument, what + "; see --help"}; }
+reprise::Error bad_flag(const std::string& what) {
+  return {reprise::Errc::bad_argument, what + "; see --help"};
+}
 
 /// --budget or --savable, whichever was given.
 reprise::Budget budget_of(const reprise::Size& budget, const reprise::Size& savable) {
-  const auto given = [](const reprise::Size& size) { return size.relative || size.bytes > reprise::Bytes{0}; };
-  if (given(budget) && given(savable)) throw bad_flag("--budget and --savable: only one of them can be given");
+  const auto given = [](const reprise::Size& size) {
+    return size.relative || size.bytes > reprise::Bytes{0};
+  };
+  if (given(budget) && given(savable))
+    throw bad_flag("--budget and --savable: only one of them can be given");
   if (given(savable) && !savable.relative) throw bad_flag("--savable: must be a share, as 50%");
   if (given(savable)) return reprise::Budget::savable(savable.percent);
   if (!given(budget)) return {};
   return budget.relative ? reprise::Budget::share(budget.percent) : reprise::Budget(budget.bytes);
 }
 
-/// What only a compiled step has: plan files, verification, steps that are moved out where no plan fits.
+/// What only a compiled step has: plan files, verification, steps that are moved out where no plan
+/// fits.
 bool wants_compiled(const Options& options) {
-  return !options.plan_out.empty() || !options.trainer.plan_in.empty() || options.trainer.verify || options.trainer.fallback;
+  return !options.plan_out.empty() || !options.trainer.plan_in.empty() || options.trainer.verify ||
+         options.trainer.fallback;
 }
 
 /// Guided where a budget is given, unless something is asked for that only a compiled step has.
@@ -117,22 +133,29 @@ Mode mode_of(const std::string& name, const Options& options) {
 void check_consistent(const Options& options) {
   if (options.mode == Mode::compiled) return;
   if (options.mode == Mode::guided) {
-    if (wants_compiled(options)) throw bad_flag("--plan-in, --plan-out, --verify and --fallback need --mode compiled");
+    if (wants_compiled(options))
+      throw bad_flag("--plan-in, --plan-out, --verify and --fallback need --mode compiled");
     return;
   }
   if (options.compare) throw bad_flag("--compare runs eager beside --mode compiled or guided");
-  if (options.budgeted()) throw bad_flag("--mode eager takes what it takes: a budget needs guided or compiled");
-  if (!options.plan_out.empty() || !options.trainer.plan_in.empty()) throw bad_flag("--mode eager has no plan: that needs compiled");
+  if (options.budgeted())
+    throw bad_flag("--mode eager takes what it takes: a budget needs guided or compiled");
+  if (!options.plan_out.empty() || !options.trainer.plan_in.empty())
+    throw bad_flag("--mode eager has no plan: that needs compiled");
   if (options.trainer.verify || !options.report.empty())
     throw bad_flag("--mode eager has nothing to verify or report: that needs compiled or guided");
 }
 
 bool parse(int argc, const char* const* argv, const TrainProgram& program, Options& options) {
-  std::string config = "full", mode = "auto", variant = program.variants.empty() ? "" : program.variants.front();
+  std::string config = "full", mode = "auto",
+              variant = program.variants.empty() ? "" : program.variants.front();
   Flags flags(program.program, program.about);
-  if (!program.variant_flag.empty()) flags.choose(program.variant_flag, program.variants, "which of the family", variant);
-  flags.choose("--config", {"tiny", "full"}, "the published model, or one of the same structure for trying things", config);
-  flags.add("--batch", "N", "samples in a batch; 0: the configuration's own", options.trainer.batch);
+  if (!program.variant_flag.empty())
+    flags.choose(program.variant_flag, program.variants, "which of the family", variant);
+  flags.choose("--config", {"tiny", "full"},
+               "the published model, or one of the same structure for trying things", config);
+  flags.add("--batch", "N", "samples in a batch; 0: the configuration's own",
+            options.trainer.batch);
   if (!program.size_flag.empty()) {
     const bool sequence = program.size_flag == "--seq";
     const std::string what = sequence ? "tokens in a sequence" : "side of an image";
@@ -141,24 +164,44 @@ bool parse(int argc, const char* const* argv, const TrainProgram& program, Optio
   flags.add("--steps", "N", "training steps", options.steps, 1);
   flags.add("--seed", "N", "of weights, data, dropout and planning", options.trainer.seed);
   flags.add("--threads", "N", "0: as LibTorch decides", options.threads, 0, 4096);
-  flags.choose("--optimizer", {"sgd", "adam"}, "SGD with momentum 0.9, or Adam", options.trainer.optimizer);
+  flags.choose("--optimizer", {"sgd", "adam"}, "SGD with momentum 0.9, or Adam",
+               options.trainer.optimizer);
   flags.choose("--mode", {"auto", "guided", "compiled", "eager", "replay"},
-               "how forward and backward are run: guided, the loop's own code inside a MemoryBudget (auto with --budget); compiled, a "
+               "how forward and backward are run: guided, the loop's own code inside a "
+               "MemoryBudget (auto with --budget); compiled, a "
                "TrainStep from its graph (auto without; also called replay); eager",
                mode);
-  flags.add("--compare", "run eager beside it and compare every bit after every step; exit code 1 where they differ", options.compare);
+  flags.add(
+      "--compare",
+      "run eager beside it and compare every bit after every step; exit code 1 where they differ",
+      options.compare);
   reprise::Size budget{}, savable{};
-  flags.add("--budget", "SIZE", "what a step may hold: 50% (of eager's peak), 2GiB or bytes; exit code 3 where no plan fits", budget);
-  flags.add("--savable", "P%", "the same, as a share of what can be saved: P % of the way from the floor to eager's peak", savable);
-  flags.choose("--strategy", {reprise::strategy_names.begin(), reprise::strategy_names.end()}, "how to plan", options.trainer.strategy);
-  flags.add("--effort", "X", "of the planner's usual work: 2 searches twice as long", options.trainer.effort, 0, 1e6);
-  flags.add("--fallback", "where no plan fits the budget, stay inside it by moving storages out", options.trainer.fallback);
+  flags.add(
+      "--budget", "SIZE",
+      "what a step may hold: 50% (of eager's peak), 2GiB or bytes; exit code 3 where no plan fits",
+      budget);
+  flags.add(
+      "--savable", "P%",
+      "the same, as a share of what can be saved: P % of the way from the floor to eager's peak",
+      savable);
+  flags.choose("--strategy", {reprise::strategy_names.begin(), reprise::strategy_names.end()},
+               "how to plan", options.trainer.strategy);
+  flags.add("--effort", "X", "of the planner's usual work: 2 searches twice as long",
+            options.trainer.effort, 0, 1e6);
+  flags.add("--fallback", "where no plan fits the budget, stay inside it by moving storages out",
+            options.trainer.fallback);
   flags.add("--plan-out", "FILE", "write the plan of the last step", options.plan_out);
-  flags.add("--plan-in", "FILE", "run this plan instead of making one; exit code 1 where it is another model's", options.trainer.plan_in);
-  flags.add("--verify", "run eager inside every compiled step beside the replay and compare bit for bit; exit code 1 where they differ",
+  flags.add("--plan-in", "FILE",
+            "run this plan instead of making one; exit code 1 where it is another model's",
+            options.trainer.plan_in);
+  flags.add("--verify",
+            "run eager inside every compiled step beside the replay and compare bit for bit; exit "
+            "code 1 where they differ",
             options.trainer.verify);
-  flags.add("--report", "FILE.html", "write a page about the last step: memory before and after, what is computed again, frontier",
-            options.report);
+  flags.add(
+      "--report", "FILE.html",
+      "write a page about the last step: memory before and after, what is computed again, frontier",
+      options.report);
   flags.add("--json", "FILE", "write the results to a file", options.json);
   if (!flags.parse(argc, argv)) return false;
   options.trainer.budget = budget_of(budget, savable);
@@ -175,13 +218,16 @@ std::string shown(double loss) {
   return text;
 }
 
-std::optional<std::string> compare(const Trainer& eager, const Trainer& replay, double eager_loss, double replay_loss) {
+std::optional<std::string> compare(const Trainer& eager, const Trainer& replay, double eager_loss,
+                                   double replay_loss) {
   const auto bits = [](double loss) { return std::bit_cast<std::uint64_t>(loss); };
-  if (bits(eager_loss) != bits(replay_loss)) return "loss: " + shown(eager_loss) + " and " + shown(replay_loss);
+  if (bits(eager_loss) != bits(replay_loss))
+    return "loss: " + shown(eager_loss) + " and " + shown(replay_loss);
   return first_difference(eager, replay);
 }
 
-/// The most that the process has held in memory so far, as the system counts it; 0 where it does not say.
+/// The most that the process has held in memory so far, as the system counts it; 0 where it does
+/// not say.
 reprise::Bytes resident_peak() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -191,7 +237,8 @@ reprise::Bytes resident_peak() {
 
 Outcome train(const Options& options) {
   const reprise::Bytes idle = resident_peak();
-  const bool with_eager = options.compare || options.mode == Mode::eager, with_replay = options.mode != Mode::eager;
+  const bool with_eager = options.compare || options.mode == Mode::eager,
+             with_replay = options.mode != Mode::eager;
   std::optional<Trainer> eager, replay;
   if (with_eager) eager.emplace(options.trainer, Mode::eager);
   if (with_replay) replay.emplace(options.trainer, options.mode);
@@ -203,12 +250,18 @@ Outcome train(const Options& options) {
   Progress progress(options.trainer.model, options.steps);
   for (std::int64_t i = 0; i < options.steps; ++i, progress.advance()) {
     const auto batch = any.make_batch(i);
-    if (eager) outcome.eager->steps.push_back(eager->step(batch, replay ? replay->held() : reprise::Bytes{}));
-    if (replay) outcome.replay->steps.push_back(replay->step(batch, eager ? eager->held() : reprise::Bytes{}));
+    if (eager)
+      outcome.eager->steps.push_back(
+          eager->step(batch, replay ? replay->held() : reprise::Bytes{}));
+    if (replay)
+      outcome.replay->steps.push_back(
+          replay->step(batch, eager ? eager->held() : reprise::Bytes{}));
     if (!options.compare) continue;
-    const auto difference = compare(*eager, *replay, outcome.eager->steps.back().loss, outcome.replay->steps.back().loss);
+    const auto difference = compare(*eager, *replay, outcome.eager->steps.back().loss,
+                                    outcome.replay->steps.back().loss);
     outcome.equal.push_back(!difference);
-    if (difference && !outcome.first_difference) outcome.first_difference = "step " + std::to_string(i + 1) + ": " + *difference;
+    if (difference && !outcome.first_difference)
+      outcome.first_difference = "step " + std::to_string(i + 1) + ": " + *difference;
   }
   if (replay && replay->guided() != nullptr) {
     const reprise::MemoryBudget& budget = *replay->guided();
@@ -217,7 +270,8 @@ Outcome train(const Options& options) {
     if (!options.report.empty()) budget.report(options.report);
   } else if (replay) {
     const CompiledStep& step = *replay->compiled();
-    if (step.refusal().empty()) outcome.nodes = static_cast<std::int64_t>(step.graph().node_count());
+    if (step.refusal().empty())
+      outcome.nodes = static_cast<std::int64_t>(step.graph().node_count());
     outcome.counters = step.counters();
     if (!options.plan_out.empty()) step.save_plan(options.plan_out);
     if (!options.report.empty()) step.report(options.report);
@@ -226,7 +280,8 @@ Outcome train(const Options& options) {
   return outcome;
 }
 
-/// Above its budget, by how much at most. The first step is not asked where the budget is a share: it is what the share is of.
+/// Above its budget, by how much at most. The first step is not asked where the budget is a share:
+/// it is what the share is of.
 reprise::Bytes above_budget(const Options& options, const Summary& replay) {
   reprise::Bytes most{};
   const bool known_at_first = options.trainer.budget.kind == reprise::Budget::Kind::bytes;
@@ -243,7 +298,7 @@ std::string percent(double share) {
 
 void print_losses(const Options& options, const Outcome& outcome) {
   std::printf("  step%s%s%s\n", outcome.eager ? "      eager loss" : "",
-              !outcome.replay      ? ""
+              !outcome.replay                ? ""
               : options.mode == Mode::guided ? "     guided loss"
                                              : "   compiled loss",
               options.compare ? "   equal" : "");
@@ -257,14 +312,18 @@ void print_losses(const Options& options, const Outcome& outcome) {
 }
 
 void print_measurements(const Options& options, const Outcome& outcome) {
-  std::printf("\n  %-10s%16s%16s%16s%14s\n", "", "before the step", "peak", "predicted peak", "step time");
+  std::printf("\n  %-10s%16s%16s%16s%14s\n", "", "before the step", "peak", "predicted peak",
+              "step time");
   const auto line = [&](const char* name, const Summary& summary, bool predicted) {
     const StepRecord& highest = summary.highest();
-    std::printf("  %-10s%16s%16s%16s%14s\n", name, format_bytes(highest.base).c_str(), format_bytes(highest.peak).c_str(),
-                predicted ? format_bytes(highest.predicted_peak).c_str() : "", reprise::format_time({summary.seconds(outcome.timed_from()) * 1e6}).c_str());
+    std::printf("  %-10s%16s%16s%16s%14s\n", name, format_bytes(highest.base).c_str(),
+                format_bytes(highest.peak).c_str(),
+                predicted ? format_bytes(highest.predicted_peak).c_str() : "",
+                reprise::format_time({summary.seconds(outcome.timed_from()) * 1e6}).c_str());
   };
   if (outcome.eager) line("eager", *outcome.eager, false);
-  if (outcome.replay) line(options.mode == Mode::guided ? "guided" : "compiled", *outcome.replay, true);
+  if (outcome.replay)
+    line(options.mode == Mode::guided ? "guided" : "compiled", *outcome.replay, true);
 }
 
 /// Eager and the step inside the budget, side by side.
@@ -275,7 +334,9 @@ void print_budget(const Options& options, const Outcome& outcome) {
     if (outcome.eager) std::printf("  %-24s%14s%14s\n", what, eager.c_str(), budgeted.c_str());
     else std::printf("  %-24s%14s\n", what, budgeted.c_str());
   };
-  const auto of_eager = [&](auto show) { return outcome.eager ? show(*outcome.eager) : std::string{}; };
+  const auto of_eager = [&](auto show) {
+    return outcome.eager ? show(*outcome.eager) : std::string{};
+  };
   const auto time = [](double seconds) { return reprise::format_time({seconds * 1e6}); };
   std::printf("\n");
   row("", "eager", options.mode == Mode::guided ? "guided" : "compiled");
@@ -283,17 +344,26 @@ void print_budget(const Options& options, const Outcome& outcome) {
   row("predicted peak", "", format_bytes(ours.predicted_peak));
   row("held at most", "", format_bytes(replay.reserved_peak()));
   if (options.mode == Mode::compiled) row("  of that an arena", "", format_bytes(ours.arena));
-  row("measured peak", of_eager([](const Summary& s) { return format_bytes(s.highest().peak); }), format_bytes(ours.peak));
+  row("measured peak", of_eager([](const Summary& s) { return format_bytes(s.highest().peak); }),
+      format_bytes(ours.peak));
   if (outcome.eager) {
     const double whole = static_cast<double>(outcome.eager->highest().peak.count);
     row("  of eager's", "", percent(static_cast<double>(ours.peak.count) / whole));
   }
-  row("before the step", of_eager([](const Summary& s) { return format_bytes(s.highest().base); }), format_bytes(ours.base));
+  row("before the step", of_eager([](const Summary& s) { return format_bytes(s.highest().base); }),
+      format_bytes(ours.base));
   row("no schedule is below", "", format_bytes(ours.floor));
-  row("ops computed again", "", std::to_string(ours.recomputed) + " of " + std::to_string(outcome.nodes));
-  row(options.mode == Mode::guided ? "time on these" : "extra time, predicted", "", percent(ours.extra_time_predicted));
-  row("step time", of_eager([&](const Summary& s) { return time(s.seconds(outcome.timed_from())); }), time(replay.seconds(outcome.timed_from())));
-  if (outcome.eager) row("  of eager's", "", percent(replay.seconds(outcome.timed_from()) / outcome.eager->seconds(outcome.timed_from())));
+  row("ops computed again", "",
+      std::to_string(ours.recomputed) + " of " + std::to_string(outcome.nodes));
+  row(options.mode == Mode::guided ? "time on these" : "extra time, predicted", "",
+      percent(ours.extra_time_predicted));
+  row("step time",
+      of_eager([&](const Summary& s) { return time(s.seconds(outcome.timed_from())); }),
+      time(replay.seconds(outcome.timed_from())));
+  if (outcome.eager)
+    row("  of eager's", "",
+        percent(replay.seconds(outcome.timed_from()) /
+                outcome.eager->seconds(outcome.timed_from())));
   row("planning, in all", "", time(replay.plan_seconds()));
   const reprise::Bytes moved_first = replay.steps.front().moved, moved_later = replay.moved();
   if (moved_first > reprise::Bytes{0}) row("moved out in step 1", "", format_bytes(moved_first));
@@ -303,13 +373,14 @@ void print_budget(const Options& options, const Outcome& outcome) {
 void print_compiled(const Options& options, const Outcome& outcome) {
   const auto number = [](std::int64_t n) { return static_cast<long long>(n); };
   const reprise::StepCounters& counters = outcome.counters;
-  std::printf("\n  %lld nodes; captured %lld, replayed %lld, run eagerly %lld", number(outcome.nodes), number(counters.captures),
-              number(counters.replays), number(counters.eager_runs));
+  std::printf("\n  %lld nodes; captured %lld, replayed %lld, run eagerly %lld",
+              number(outcome.nodes), number(counters.captures), number(counters.replays),
+              number(counters.eager_runs));
   if (options.budgeted()) std::printf("; planned %lld", number(counters.plans));
   std::printf(".\n");
   if (counters.verified > 0)
-    std::printf("  Verified %lld times against eager inside the step: %lld not equal.\n", number(counters.verified),
-                number(counters.differences));
+    std::printf("  Verified %lld times against eager inside the step: %lld not equal.\n",
+                number(counters.verified), number(counters.differences));
 }
 
 void print_how(const Options& options, const Outcome& outcome) {
@@ -318,28 +389,34 @@ void print_how(const Options& options, const Outcome& outcome) {
   const reprise::StepCounters& counters = outcome.counters;
   const reprise::Bytes off = highest.peak - highest.predicted_peak;
   if (!highest.replayed) std::printf("\n  That step did not run by a plan: nothing was predicted.");
-  else if (off == reprise::Bytes{0}) std::printf("\n  The predicted peak is the measured one, to the byte.");
+  else if (off == reprise::Bytes{0})
+    std::printf("\n  The predicted peak is the measured one, to the byte.");
   else std::printf("\n  Measured peak minus predicted: %lld bytes.", number(off.count));
   if (options.mode == Mode::guided) {
-    std::printf("\n  %lld nodes; %lld steps planned, %lld online; %lld plans made.\n", number(outcome.nodes),
-                number(outcome.guided.planned_steps), number(outcome.guided.online_steps), number(outcome.guided.plans));
+    std::printf("\n  %lld nodes; %lld steps planned, %lld online; %lld plans made.\n",
+                number(outcome.nodes), number(outcome.guided.planned_steps),
+                number(outcome.guided.online_steps), number(outcome.guided.plans));
   } else {
     print_compiled(options, outcome);
   }
   if (!options.report.empty()) std::printf("  The report is in %s.\n", options.report.c_str());
   if (!options.budgeted()) return;
   if (counters.fallbacks > 0)
-    std::printf("  No plan fits the budget: %lld steps stayed inside it by moving storages out.\n", number(counters.fallbacks));
-  if (const reprise::Bytes above = above_budget(options, *outcome.replay); above > reprise::Bytes{0})
+    std::printf("  No plan fits the budget: %lld steps stayed inside it by moving storages out.\n",
+                number(counters.fallbacks));
+  if (const reprise::Bytes above = above_budget(options, *outcome.replay);
+      above > reprise::Bytes{0})
     std::printf("  ABOVE the budget, by %lld bytes.\n", number(above.count));
   if (options.trainer.budget.kind == reprise::Budget::Kind::bytes) return;
   const std::string first = format_bytes(outcome.replay->steps.front().peak);
-  std::printf("  A share is known once a step has been measured: the first one held %s.\n", first.c_str());
+  std::printf("  A share is known once a step has been measured: the first one held %s.\n",
+              first.c_str());
 }
 
 void print(const Options& options, const Outcome& outcome) {
   const auto& t = options.trainer;
-  std::printf("%s, %s, batch %lld, %s, %d %s\n\n", t.model.c_str(), t.config == models::Config::tiny ? "tiny" : "full",
+  std::printf("%s, %s, batch %lld, %s, %d %s\n\n", t.model.c_str(),
+              t.config == models::Config::tiny ? "tiny" : "full",
               static_cast<long long>(outcome.batch), t.optimizer.c_str(), torch::get_num_threads(),
               torch::get_num_threads() == 1 ? "thread" : "threads");
   print_losses(options, outcome);
@@ -347,8 +424,13 @@ void print(const Options& options, const Outcome& outcome) {
   else print_measurements(options, outcome);
   if (outcome.replay) print_how(options, outcome);
   if (!options.compare) return;
-  if (outcome.first_difference) std::printf("\n  Not equal. First difference (eager and this): %s\n", outcome.first_difference->c_str());
-  else std::printf("\n  Equal: every loss, gradient, buffer, parameter and the generator's state, bit for bit.\n");
+  if (outcome.first_difference)
+    std::printf("\n  Not equal. First difference (eager and this): %s\n",
+                outcome.first_difference->c_str());
+  else
+    std::printf(
+        "\n  Equal: every loss, gradient, buffer, parameter and the generator's state, bit for "
+        "bit.\n");
 }
 
 nlohmann::ordered_json losses_of(const Summary& summary) {
@@ -403,8 +485,10 @@ nlohmann::ordered_json to_json(const Options& options, const Outcome& outcome) {
       {"extra_time_predicted", main.highest().extra_time_predicted},
       {"resident_peak_bytes", outcome.resident.count},
       {"fallbacks", outcome.counters.fallbacks},
-      {"planned_steps", options.mode == Mode::guided ? outcome.guided.planned_steps : outcome.counters.replays},
-      {"online_steps", options.mode == Mode::guided ? outcome.guided.online_steps : options.steps - outcome.counters.replays},
+      {"planned_steps",
+       options.mode == Mode::guided ? outcome.guided.planned_steps : outcome.counters.replays},
+      {"online_steps", options.mode == Mode::guided ? outcome.guided.online_steps
+                                                    : options.steps - outcome.counters.replays},
       {"brought_back_ops", outcome.guided.brought_back},
   };
   if (options.compare) json["equal"] = !outcome.first_difference;
@@ -444,8 +528,10 @@ int train_main(int argc, const char* const* argv, const TrainProgram& program) {
     const Outcome outcome = train(options);
     print(options, outcome);
     if (!options.json.empty()) write(options.json, to_json(options, outcome));
-    const bool above = options.budgeted() && above_budget(options, *outcome.replay) > reprise::Bytes{0};
-    return outcome.first_difference || above || outcome.counters.differences > 0 ? check_failed : done;
+    const bool above =
+        options.budgeted() && above_budget(options, *outcome.replay) > reprise::Bytes{0};
+    return outcome.first_difference || above || outcome.counters.differences > 0 ? check_failed
+                                                                                 : done;
   });
 }
 

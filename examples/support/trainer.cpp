@@ -16,7 +16,8 @@ namespace {
 /// Adds what the allocator holds more (or less) at the end of a scope than at its start.
 class Charge {
  public:
-  explicit Charge(reprise::Bytes& account) : account_(account), before_(reprise::cpu_memory().live()) {}
+  explicit Charge(reprise::Bytes& account)
+      : account_(account), before_(reprise::cpu_memory().live()) {}
   ~Charge() { account_ += reprise::cpu_memory().live() - before_; }
   Charge(const Charge&) = delete;
   Charge& operator=(const Charge&) = delete;
@@ -42,7 +43,8 @@ std::string show(const torch::Tensor& values, std::int64_t element) {
 }
 
 std::string show(const torch::Tensor& values, std::int64_t element) {
-  return values.is_floating_point() ? show<double>(values, element) : show<std::int64_t>(values, element);
+  return values.is_floating_point() ? show<double>(values, element)
+                                    : show<std::int64_t>(values, element);
 }
 
 bool same_bytes(const torch::Tensor& a, const torch::Tensor& b) {
@@ -51,11 +53,13 @@ bool same_bytes(const torch::Tensor& a, const torch::Tensor& b) {
 
 using Named = torch::OrderedDict<std::string, torch::Tensor>;
 
-std::optional<std::string> first_named_difference(const char* what, const Named& a, const Named& b, bool gradients = false) {
+std::optional<std::string> first_named_difference(const char* what, const Named& a, const Named& b,
+                                                  bool gradients = false) {
   for (std::size_t i = 0; i < a.size(); ++i) {
     const auto& left = a[i].value();
     const auto& right = b[i].value();
-    const auto where = gradients ? first_difference(left.grad(), right.grad()) : first_difference(left, right);
+    const auto where =
+        gradients ? first_difference(left.grad(), right.grad()) : first_difference(left, right);
     if (where) return std::string(what) + " " + a[i].key() + ", " + *where;
   }
   return std::nullopt;
@@ -67,12 +71,15 @@ reprise::TrainStepOptions step_options(const TrainerOptions& options) {
           .budget = options.budget,
           .strategy = options.strategy,
           .planning = {.seed = options.seed, .effort = options.effort},
-          .on_fallback = options.budget.given() && !options.fallback ? OnFallback::error : OnFallback::notice,
+          .on_fallback =
+              options.budget.given() && !options.fallback ? OnFallback::error : OnFallback::notice,
           .recheck = false,
-          .verify = options.verify ? 1 : 0};  // what these programs train has no host state; --compare looks at every step
+          // what these programs train has no host state; --compare looks at every step
+          .verify = options.verify ? 1 : 0};
 }
 
-/// What a step cost, from what it measured itself. Its numbers leave out the other copies' bytes already.
+/// What a step cost, from what it measured itself. Its numbers leave out the other copies' bytes
+/// already.
 void add_measurement(StepRecord& record, const reprise::StepMeasurement& measured) {
   record.predicted_peak = measured.predicted_peak;
   record.replayed = measured.replayed;
@@ -88,7 +95,8 @@ void add_measurement(StepRecord& record, const reprise::StepMeasurement& measure
   record.seconds -= measured.plan_seconds;
 }
 
-void add_measurement(StepRecord& record, const reprise::GuidedStepReport& measured, double plan_seconds) {
+void add_measurement(StepRecord& record, const reprise::GuidedStepReport& measured,
+                     double plan_seconds) {
   record.peak = record.reserved_peak = measured.peak;
   record.replayed = measured.planned && measured.left_because.empty();
   record.predicted_peak = record.replayed ? measured.predicted_peak : measured.peak;
@@ -105,22 +113,30 @@ void add_measurement(StepRecord& record, const reprise::GuidedStepReport& measur
 
 std::unique_ptr<reprise::MemoryBudget> make_guided(const TrainerOptions& options) {
   constexpr reprise::Bytes no_limit{std::int64_t{1} << 50};
-  return std::make_unique<reprise::MemoryBudget>(options.budget.given() ? options.budget : reprise::Budget(no_limit),
-                                                 reprise::MemoryBudgetOptions{.name = options.model,
-                                                                              .strategy = options.strategy,
-                                                                              .planning = {.seed = options.seed, .effort = options.effort},
-                                                                              .plan_in_background = false,
-                                                                              .max_plans = options.online ? std::size_t{0} : std::size_t{8},
-                                                                              .over_budget = reprise::OverBudget::error});
+  return std::make_unique<reprise::MemoryBudget>(
+      options.budget.given() ? options.budget : reprise::Budget(no_limit),
+      reprise::MemoryBudgetOptions{.name = options.model,
+                                   .strategy = options.strategy,
+                                   .planning = {.seed = options.seed, .effort = options.effort},
+                                   .plan_in_background = false,
+                                   .max_plans = options.online ? std::size_t{0} : std::size_t{8},
+                                   .over_budget = reprise::OverBudget::error});
 }
 
 }  // namespace
 
 Trainer::Trainer(const TrainerOptions& options, Mode mode)
-    : Trainer([&] { return models::make(options.model, options.config, options.batch, options.seed, options.size); }, options, mode) {}
+    : Trainer(
+          [&] {
+            return models::make(options.model, options.config, options.batch, options.seed,
+                                options.size);
+          },
+          options, mode) {}
 
-Trainer::Trainer(const std::function<models::Task()>& make, const TrainerOptions& options, Mode mode)
-    : task_(make_task(make, held_)), stream_(at::make_generator<at::CPUGeneratorImpl>(options.seed)) {
+Trainer::Trainer(const std::function<models::Task()>& make, const TrainerOptions& options,
+                 Mode mode)
+    : task_(make_task(make, held_)),
+      stream_(at::make_generator<at::CPUGeneratorImpl>(options.seed)) {
   const Charge charge(held_);
   optimizer_ = make_optimizer(options.optimizer, *task_.module);
   if (mode == Mode::eager) return;
@@ -162,7 +178,8 @@ StepRecord Trainer::step(const std::vector<torch::Tensor>& batch, reprise::Bytes
   record.peak = memory.peak() - others;
   record.reserved_peak = record.peak;
   if (compiled_) add_measurement(record, compiled_->last());
-  if (guided_) add_measurement(record, guided_->last(), guided_->counters().plan_seconds - planned_before);
+  if (guided_)
+    add_measurement(record, guided_->last(), guided_->counters().plan_seconds - planned_before);
   record.loss = loss.item<double>();
   loss.reset();
 
@@ -174,7 +191,8 @@ StepRecord Trainer::step(const std::vector<torch::Tensor>& batch, reprise::Bytes
 }
 
 std::optional<std::string> first_difference(const torch::Tensor& a, const torch::Tensor& b) {
-  if (a.defined() != b.defined()) return a.defined() ? "only the first is there" : "only the second is there";
+  if (a.defined() != b.defined())
+    return a.defined() ? "only the first is there" : "only the second is there";
   if (!a.defined()) return std::nullopt;
   if (a.dtype() != b.dtype()) return "types differ";
   if (a.sizes() != b.sizes()) return "shapes differ";
@@ -187,16 +205,23 @@ std::optional<std::string> first_difference(const torch::Tensor& a, const torch:
   std::size_t element = 0;
   while (std::memcmp(x + element * width, y + element * width, width) == 0) ++element;
   const auto index = static_cast<std::int64_t>(element);
-  return "element " + std::to_string(index) + ": " + show(left, index) + " and " + show(right, index);
+  return "element " + std::to_string(index) + ": " + show(left, index) + " and " +
+         show(right, index);
 }
 
 std::optional<std::string> first_difference(const Trainer& a, const Trainer& b) {
   const auto& left = *a.task().module;
   const auto& right = *b.task().module;
-  if (auto found = first_named_difference("gradient of", left.named_parameters(), right.named_parameters(), true)) return found;
-  if (auto found = first_named_difference("buffer", left.named_buffers(), right.named_buffers())) return found;
-  if (auto found = first_named_difference("parameter", left.named_parameters(), right.named_parameters())) return found;
-  if (auto found = first_difference(a.stream().get_state(), b.stream().get_state())) return "generator state, " + *found;
+  if (auto found = first_named_difference("gradient of", left.named_parameters(),
+                                          right.named_parameters(), true))
+    return found;
+  if (auto found = first_named_difference("buffer", left.named_buffers(), right.named_buffers()))
+    return found;
+  if (auto found =
+          first_named_difference("parameter", left.named_parameters(), right.named_parameters()))
+    return found;
+  if (auto found = first_difference(a.stream().get_state(), b.stream().get_state()))
+    return "generator state, " + *found;
   return std::nullopt;
 }
 

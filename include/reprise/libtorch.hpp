@@ -1,5 +1,6 @@
 #pragma once
-// Everything that works with LibTorch. Including it installs the counting allocator (libtorch/device/cpu/counting_allocator.hpp).
+// Everything that works with LibTorch. Including it installs the counting allocator
+// (libtorch/device/cpu/counting_allocator.hpp).
 
 #include <reprise/libtorch/checkpoint.hpp>
 #include <reprise/libtorch/checkpoint/checkpoint_frame.hpp>

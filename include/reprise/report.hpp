@@ -1,5 +1,6 @@
 #pragma once
-// What people look at: pages, plots, tables, traces, pictures, listings. Made from what the pipeline (reprise.hpp) gives.
+// What people look at: pages, plots, tables, traces, pictures, listings. Made from what the
+// pipeline (reprise.hpp) gives.
 
 #include <reprise/graph/diff.hpp>
 #include <reprise/report/dot.hpp>

@@ -1,7 +1,8 @@
 #pragma once
 // The pipeline without LibTorch, in the order in which data flows: graph, profile, plan, rewrite.
 //
-// Beside it stands what costs a compiler much and is asked for by few (docs/install.md says how much):
+// Beside it stands what costs a compiler much and is asked for by few (docs/install.md says how
+// much):
 //   reprise/report.hpp                                                 what people look at: pages, plots, tables, pictures, listings
 //   reprise/plan/plan_file.hpp, reprise/base/free_memory.hpp                plans in files and the machine's memory: <filesystem>
 //   reprise/graph/dependency_order.hpp                                 an order in which everything can run

@@ -27,7 +27,8 @@ TEST_CASE("a key can be given another number, and room can be made before") {
 
 TEST_CASE("an index finds what a map finds, for addresses, counters and anything") {
   std::mt19937_64 random(5);
-  for (const std::uint64_t step : {std::uint64_t{1}, std::uint64_t{64}, std::uint64_t{1} << 32, std::uint64_t{0}}) {
+  for (const std::uint64_t step :
+       {std::uint64_t{1}, std::uint64_t{64}, std::uint64_t{1} << 32, std::uint64_t{0}}) {
     FlatIndex index;
     std::unordered_map<std::uint64_t, std::uint32_t> map;
     for (std::uint32_t i = 0; i < 5000; ++i) {

@@ -34,7 +34,9 @@ TEST_CASE("binary units count in 1024, decimal ones in 1000, and a bare number i
 
 TEST_CASE("a share is rounded up to a whole byte") {
   CHECK(parse_size("50 %").resolve(1001_B) == 501_B);
-  for (std::int64_t n = 1; n < 2000; ++n) CHECK(parse_size("55%").resolve(Bytes{n * 100}) == Bytes{n * 55});  // never a byte more
+  // never a byte more
+  for (std::int64_t n = 1; n < 2000; ++n)
+    CHECK(parse_size("55%").resolve(Bytes{n * 100}) == Bytes{n * 55});
   CHECK(parse_size("0.1%").resolve(1_B) == 1_B);
 }
 
@@ -50,7 +52,9 @@ TEST_CASE("what is no size is refused with the text that was given") {
   CHECK(refusal("0.5") == "bad argument: size '0.5': is less than one byte" + hint);
 }
 
-TEST_CASE("bytes are printed in the largest binary unit that they fill, times in the largest metric one") {
+TEST_CASE(
+    "bytes are printed in the largest binary unit that they fill, times in the largest metric "
+    "one") {
   CHECK(format_bytes(0_B) == "0 B");
   CHECK(format_bytes(1023_B) == "1023 B");
   CHECK(format_bytes(1536_B) == "1.50 KiB");

@@ -10,6 +10,4 @@ struct Mine {
 #endif
 };
 
-int main() {
-  return static_cast<int>(reprise::Planner<Mine>{}.plan({}, {}).schedule.size());
-}
+int main() { return static_cast<int>(reprise::Planner<Mine>{}.plan({}, {}).schedule.size()); }

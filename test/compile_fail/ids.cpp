@@ -2,7 +2,8 @@
 
 #include <reprise/graph/step_graph.hpp>
 
-const reprise::Value& read(const reprise::StepGraph& graph, reprise::NodeId node, reprise::ValueId value) {
+const reprise::Value& read(const reprise::StepGraph& graph, reprise::NodeId node,
+                           reprise::ValueId value) {
 #ifdef REPRISE_MUST_NOT_COMPILE
   return graph.value(node);
 #else

@@ -1,4 +1,5 @@
-// A probe whose end_op() gives one number instead of a sample is refused by one line that says what it must give.
+// A probe whose end_op() gives one number instead of a sample is refused by one line that says what
+// it must give.
 
 #include <reprise/profile/profiler.hpp>
 

@@ -9,5 +9,6 @@
 int main() {
   const auto before = reprise::cpu_memory().live();
   const at::Tensor tensor = at::empty({1024}, at::kFloat);
-  std::cout << (reprise::cpu_memory().live() - before).count << " bytes of LibTorch's are counted\n";
+  std::cout << (reprise::cpu_memory().live() - before).count
+            << " bytes of LibTorch's are counted\n";
 }

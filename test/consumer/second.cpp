@@ -1,16 +1,17 @@
 // Includes everything, as first.cpp does, and trains with MemoryBudget.
 
+#include <torch/nn/modules/linear.h>
 #include <reprise/graph/dependency_order.hpp>
 #include <reprise/libtorch.hpp>
 #include <reprise/plan/plan_file.hpp>
 #include <reprise/report.hpp>
 #include <reprise/reprise.hpp>
-#include <torch/nn/modules/linear.h>
 
 #include "seen.hpp"
 
 Seen second_sees() {
-  return {&reprise::counting_allocator(), &reprise::cpu_memory(), reprise::DispatchHook::current(), reprise::memory_is_counted()};
+  return {&reprise::counting_allocator(), &reprise::cpu_memory(), reprise::DispatchHook::current(),
+          reprise::memory_is_counted()};
 }
 
 bool second_trains() try {

@@ -12,5 +12,7 @@ struct Seen {
 
 CONSUMER_PART Seen first_sees();
 CONSUMER_PART Seen second_sees();
-CONSUMER_PART int first_trains(bool (*meanwhile)());  // returns how many steps were replayed; `meanwhile` is called inside one
-CONSUMER_PART bool second_trains();                   // false where Reprise refuses: a step is being recorded already
+// returns how many steps were replayed; `meanwhile` is called inside one
+CONSUMER_PART int first_trains(bool (*meanwhile)());
+// false where Reprise refuses: a step is being recorded already
+CONSUMER_PART bool second_trains();

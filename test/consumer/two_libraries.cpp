@@ -1,5 +1,6 @@
-// Two shared libraries that include everything and hide their symbols; this program includes nothing. The first is linked, the
-// second is loaded while the program runs. There must be one allocator and one recorder, and nothing may abort.
+// Two shared libraries that include everything and hide their symbols; this program includes
+// nothing. The first is linked, the second is loaded while the program runs. There must be one
+// allocator and one recorder, and nothing may abort.
 
 #include <dlfcn.h>
 
@@ -27,6 +28,8 @@ int main(int, char** argv) {
   const Seen a = first_sees(), b = find<Seen()>("second_sees")();
   const bool one = a.allocator == b.allocator && a.memory == b.memory && a.counted && b.counted;
   const bool guided = second_would_train();
-  const int refused = first_trains(&second_would_train);  // its step is being recorded: the second library must know
-  std::cout << (one ? "one allocator" : "two allocators") << ", replayed " << before << " and " << refused << ", guided " << guided << '\n';
+  // its step is being recorded: the second library must know
+  const int refused = first_trains(&second_would_train);
+  std::cout << (one ? "one allocator" : "two allocators") << ", replayed " << before << " and "
+            << refused << ", guided " << guided << '\n';
 }

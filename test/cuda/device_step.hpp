@@ -1,5 +1,6 @@
 #pragma once
-// A step on a CUDA device that needs no kernels: node i takes scratch memory, makes a tensor's worth of bytes, and fills it.
+// A step on a CUDA device that needs no kernels: node i takes scratch memory, makes a tensor's
+// worth of bytes, and fills it.
 //
 //   DeviceStep step{{4096, 1000, 700000}, 256};       // three nodes, 256 bytes of workspace each
 //   Profiler<CudaEventTimer, CudaCachingProbe>{}.run(step);
@@ -28,8 +29,15 @@ class DeviceRunner {
     reprise::GraphBuilder b{"on a device"};
     for (std::size_t i = 0; i < step.bytes.size(); ++i) {
       const auto id = static_cast<std::int64_t>(i);
-      const auto v = b.add_value({.id = id, .name = "v" + std::to_string(i), .bytes = {step.bytes[i]}, .role = reprise::Role::activation});
-      b.add_node({.id = id, .name = "fill " + std::to_string(i), .op = "fill", .workspace = {step.workspace}}, {}, {v});
+      const auto v = b.add_value({.id = id,
+                                  .name = "v" + std::to_string(i),
+                                  .bytes = {step.bytes[i]},
+                                  .role = reprise::Role::activation});
+      b.add_node({.id = id,
+                  .name = "fill " + std::to_string(i),
+                  .op = "fill",
+                  .workspace = {step.workspace}},
+                 {}, {v});
     }
     graph_ = std::move(b).build();
   }
@@ -46,7 +54,8 @@ class DeviceRunner {
       around.before(i);
       c10::DataPtr scratch = allocator->allocate(static_cast<std::size_t>(step_->workspace));
       made.push_back(allocator->allocate(bytes));
-      C10_CUDA_CHECK(cudaMemsetAsync(made.back().get(), 7, bytes, c10::cuda::getCurrentCUDAStream().stream()));
+      C10_CUDA_CHECK(
+          cudaMemsetAsync(made.back().get(), 7, bytes, c10::cuda::getCurrentCUDAStream().stream()));
       scratch.clear();
       around.after(i);
     }
@@ -57,6 +66,8 @@ class DeviceRunner {
   reprise::StepGraph graph_;
 };
 
-inline DeviceRunner make_runner(DeviceStep& step, const reprise::ProfileOptions&) { return DeviceRunner(step); }
+inline DeviceRunner make_runner(DeviceStep& step, const reprise::ProfileOptions&) {
+  return DeviceRunner(step);
+}
 
 }  // namespace reprise_test

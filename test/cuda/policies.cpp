@@ -1,4 +1,5 @@
-// What Reprise has for CUDA, on a device or on the stand-in for one. Where there is neither, that this links is all that is shown.
+// What Reprise has for CUDA, on a device or on the stand-in for one. Where there is neither, that
+// this links is all that is shown.
 
 #include <cmath>
 #include <cstddef>
@@ -21,11 +22,14 @@ void profile_a_captured_step();  // captured_step.cpp
 
 namespace {
 
-bool near(Microseconds time, double expected) { return std::abs(time.count - expected) < 1e-3 * expected; }
+bool near(Microseconds time, double expected) {
+  return std::abs(time.count - expected) < 1e-3 * expected;
+}
 
 void every_op_has_its_own_bytes() {
   DeviceStep step{{4096, 1000, 700000}, 256};
-  const Profile profile = Profiler<CudaEventTimer, CudaCachingProbe>{}.run(step, {.warmup = 1, .runs = 2});
+  const Profile profile =
+      Profiler<CudaEventTimer, CudaCachingProbe>{}.run(step, {.warmup = 1, .runs = 2});
   const Bytes base = profile.nodes[0].memory.before;
   std::int64_t held = 0;
   for (std::size_t i = 0; i < 3; ++i) {
@@ -41,7 +45,8 @@ void every_op_has_its_own_bytes() {
 void allocated_bytes_are_blocks() {
   DeviceStep step{{1000, 1}, 0};
   const CudaCachingProbe probe{0, CudaBytes::allocated};
-  const Profile profile = Profiler<CudaEventTimer, CudaCachingProbe>{CudaEventTimer{}, probe}.run(step, {.warmup = 1, .runs = 1});
+  const Profile profile = Profiler<CudaEventTimer, CudaCachingProbe>{CudaEventTimer{}, probe}.run(
+      step, {.warmup = 1, .runs = 1});
   EXPECT((profile.nodes[0].memory.after - profile.nodes[0].memory.before).count == 1024);
   EXPECT((profile.nodes[1].memory.after - profile.nodes[1].memory.before).count == 512);
 }
@@ -64,11 +69,13 @@ void memory_between_ops_counts_for_the_run() {
 
 void times_are_those_of_the_device() {
   DeviceStep step{{4096, 1000, 700000}, 256};
-  const Profile profile = Profiler<CudaEventTimer, CudaCachingProbe>{}.run(step, {.warmup = 1, .runs = 3});
+  const Profile profile =
+      Profiler<CudaEventTimer, CudaCachingProbe>{}.run(step, {.warmup = 1, .runs = 3});
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT(profile.nodes[i].samples.size() == 3);
     for (const Microseconds sample : profile.nodes[i].samples)
-      EXPECT(stand_in_counts() ? near(sample, static_cast<double>(step.bytes[i]) / 1000) : sample.count > 0);
+      EXPECT(stand_in_counts() ? near(sample, static_cast<double>(step.bytes[i]) / 1000)
+                               : sample.count > 0);
     EXPECT(profile.graph.node(NodeId{i}).time == profile.nodes[i].time);
   }
 }
@@ -124,7 +131,9 @@ void what_is_moved_to_the_host_comes_back() {
     HostMover host;
     const HostMover::Place place = host.write(data.get(), bytes);
     EXPECT(stand_in_counts() ? near(place.time, 100) : place.time.count > 0);
-    EXPECT(std::vector<char>(bytes, 42) == std::vector<char>(static_cast<char*>(place.host), static_cast<char*>(place.host) + bytes));
+    EXPECT(
+        std::vector<char>(bytes, 42) ==
+        std::vector<char>(static_cast<char*>(place.host), static_cast<char*>(place.host) + bytes));
     C10_CUDA_CHECK(cudaMemsetAsync(data.get(), 0, bytes, stream.stream()));
     EXPECT(host.read(place, data.get()).count > 0);
     host.release(place);
@@ -145,11 +154,13 @@ int main() {
   }
   test("every op has its own bytes", every_op_has_its_own_bytes);
   test("allocated bytes are those of blocks", allocated_bytes_are_blocks);
-  test("memory between two ops counts for the run, not for an op", memory_between_ops_counts_for_the_run);
+  test("memory between two ops counts for the run, not for an op",
+       memory_between_ops_counts_for_the_run);
   test("times are those of the device", times_are_those_of_the_device);
   test("the host waits only when a run is over", the_host_waits_only_when_a_run_is_over);
   test("events are kept from run to run", events_are_kept_from_run_to_run);
-  test("an interrupted run leaves nothing to the next", an_interrupted_run_leaves_nothing_to_the_next);
+  test("an interrupted run leaves nothing to the next",
+       an_interrupted_run_leaves_nothing_to_the_next);
   test("what is moved to the host comes back", what_is_moved_to_the_host_comes_back);
   test("a captured step can be profiled with these policies", profile_a_captured_step);
   return failures == 0 ? 0 : 1;

@@ -1,6 +1,6 @@
 #pragma once
-// What the stand-in for the CUDA runtime (stand_in_runtime.cpp) has seen so far. It is loaded in front of a program that was linked
-// with the real one, or not: then there is nothing to tell.
+// What the stand-in for the CUDA runtime (stand_in_runtime.cpp) has seen so far. It is loaded in
+// front of a program that was linked with the real one, or not: then there is nothing to tell.
 
 #include <dlfcn.h>
 

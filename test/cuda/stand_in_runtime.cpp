@@ -1,12 +1,14 @@
-// A stand-in for the CUDA runtime on a machine without a device: one device whose memory is the host's and whose clock is a counter.
-// Loaded in front of the real runtime (LD_PRELOAD), it lets LibTorch's own caching allocator, streams and checks run, and with
-// them what Reprise has for CUDA. It shows that these call the runtime in the right order and read the right numbers; it shows
-// nothing about a device.
+// A stand-in for the CUDA runtime on a machine without a device: one device whose memory is the
+// host's and whose clock is a counter. Loaded in front of the real runtime (LD_PRELOAD), it lets
+// LibTorch's own caching allocator, streams and checks run, and with them what Reprise has for
+// CUDA. It shows that these call the runtime in the right order and read the right numbers; it
+// shows nothing about a device.
 //
 //   a memset of n bytes takes n nanoseconds of its stream's time, a copy as many; nothing else takes any
 //
-// Only what LibTorch and Reprise call is here. A call that is not goes to the real runtime and fails: there is no device. LibTorch
-// asks the driver itself one question, so the library is called libcuda.so.1, as the driver is.
+// Only what LibTorch and Reprise call is here. A call that is not goes to the real runtime and
+// fails: there is no device. LibTorch asks the driver itself one question, so the library is called
+// libcuda.so.1, as the driver is.
 
 #include <cstdlib>
 #include <cstring>
@@ -43,7 +45,7 @@ void reprise_stand_in_counts(reprise_test::StandInCounts* to) {
   *to = counts;
 }
 
-// --- The device ---------------------------------------------------------------------------------------------------------
+// --- The device ----------------------------------------------------------------------------------
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;
@@ -71,7 +73,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned* flags, int* active) {
   return CUDA_SUCCESS;
 }
 
-// --- Memory -------------------------------------------------------------------------------------------------------------
+// --- Memory --------------------------------------------------------------------------------------
 
 cudaError_t cudaMalloc(void** to, std::size_t bytes) { return give(to, bytes); }
 cudaError_t cudaFree(void* memory) {
@@ -95,14 +97,15 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
   stream_time[stream] += static_cast<long long>(bytes);
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
   const std::lock_guard lock(mutex);
   std::memcpy(to, from, bytes);
   stream_time[stream] += static_cast<long long>(bytes);
   return cudaSuccess;
 }
 
-// --- Streams ------------------------------------------------------------------------------------------------------------
+// --- Streams -------------------------------------------------------------------------------------
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *least = *greatest = 0;
@@ -128,7 +131,7 @@ cudaError_t cudaDeviceSynchronize() {
   return cudaSuccess;
 }
 
-// --- Events -------------------------------------------------------------------------------------------------------------
+// --- Events --------------------------------------------------------------------------------------
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   const std::lock_guard lock(mutex);

@@ -57,13 +57,16 @@ TEST_CASE("a flag's value may follow it or stand behind an equals sign") {
 }
 
 TEST_CASE("what is wrong with a flag is said in one line") {
-  const auto refusal = [](const std::vector<const char*>& arguments) { return Program{}.refusal(arguments); };
+  const auto refusal = [](const std::vector<const char*>& arguments) {
+    return Program{}.refusal(arguments);
+  };
   CHECK(refusal({"g", "--step", "7"}) == "unknown flag --step; see --help");
   CHECK(refusal({"g", "--steps"}) == "--steps needs a value: N; see --help");
   CHECK(refusal({"g", "--steps", ""}) == "--steps needs a value: N; see --help");
   CHECK(refusal({"g", "--steps="}) == "--steps needs a value: N; see --help");
   CHECK(refusal({"g", "--steps", "7x"}) == "--steps 7x: not a number that fits; see --help");
-  CHECK(refusal({"g", "--steps", "99999999999999999999"}) == "--steps 99999999999999999999: not a number that fits; see --help");
+  CHECK(refusal({"g", "--steps", "99999999999999999999"}) ==
+        "--steps 99999999999999999999: not a number that fits; see --help");
   CHECK(refusal({"g", "--steps", "0"}) == "--steps 0: must be at least 1; see --help");
   CHECK(refusal({"g", "--steps", "101"}) == "--steps 101: must be at most 100; see --help");
   CHECK(refusal({"g", "--config", "big"}) == "--config big: must be one of tiny|full; see --help");
@@ -104,9 +107,12 @@ TEST_CASE("an exit code says what kind of thing went wrong") {
 }
 
 TEST_CASE("what a library says about too large a tensor is said plainly") {
-  CHECK(examples::plainly("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
-                          "800000000064 bytes. Error code 12 (Cannot allocate memory)\nframe #0: …") ==
-        "there is not enough memory: 800000000064 bytes were asked for at once; take a smaller batch");
+  CHECK(examples::plainly(
+            "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate "
+            "memory: you tried to allocate "
+            "800000000064 bytes. Error code 12 (Cannot allocate memory)\nframe #0: …") ==
+        "there is not enough memory: 800000000064 bytes were asked for at once; take a smaller "
+        "batch");
   CHECK(examples::plainly("Storage size calculation overflowed with sizes=[9223372036854775807]") ==
         "a tensor of that size cannot be addressed; take a smaller batch");
   CHECK(examples::plainly("first\nsecond") == "first");
@@ -128,9 +134,14 @@ TEST_CASE("what cannot be written is found out before a run, and leaves nothing 
   examples::check_writable("--json", dir / "old.json");
   CHECK(std::filesystem::file_size(dir / "old.json") == 4);
   const std::string lost = dir / "none/x.json";
-  CHECK(refusal([&] { examples::check_writable("--json", lost); }) == "--json " + lost + ": cannot be written");
-  CHECK(refusal([&] { examples::check_writable("--json", dir / "."); }).ends_with(": is a folder, and a file is wanted"));
+  CHECK(refusal([&] { examples::check_writable("--json", lost); }) ==
+        "--json " + lost + ": cannot be written");
+  CHECK(refusal([&] {
+          examples::check_writable("--json", dir / ".");
+        }).ends_with(": is a folder, and a file is wanted"));
   examples::make_folder("--out", dir / "a/b");
   CHECK(std::filesystem::is_empty(dir / "a/b"));
-  CHECK(refusal([&] { examples::make_folder("--out", dir / "old.json"); }).ends_with("old.json: cannot be made: Not a directory"));
+  CHECK(refusal([&] {
+          examples::make_folder("--out", dir / "old.json");
+        }).ends_with("old.json: cannot be made: Not a directory"));
 }

@@ -11,8 +11,15 @@ namespace {
 
 std::vector<Measured> runs() {
   std::vector<Measured> all;
-  all.push_back({.variant = "eager", .batch = 8, .peak = 1000_MiB, .live = 1000_MiB, .resident = 1500_MiB, .seconds = {1.0, 2.0, 3.0}, .bits = {"a", "b"}});
-  all.push_back({.variant = "checkpoint", .batch = 8, .peak = 600_MiB, .seconds = {2.5}, .bits = {"a", "c"}});
+  all.push_back({.variant = "eager",
+                 .batch = 8,
+                 .peak = 1000_MiB,
+                 .live = 1000_MiB,
+                 .resident = 1500_MiB,
+                 .seconds = {1.0, 2.0, 3.0},
+                 .bits = {"a", "b"}});
+  all.push_back(
+      {.variant = "checkpoint", .batch = 8, .peak = 600_MiB, .seconds = {2.5}, .bits = {"a", "c"}});
   all.push_back({.variant = "TrainStep",
                  .batch = 8,
                  .peak = 500_MiB,
@@ -23,9 +30,15 @@ std::vector<Measured> runs() {
                  .recomputed = 17,
                  .bits = {"a", "b"}});
   all.push_back({.variant = "eager", .batch = 16, .fate = Fate::out_of_memory});
-  all.push_back({.variant = "TrainStep", .batch = 16, .peak = 500_MiB, .seconds = {4.0}, .bits = {"d", "e"}});
-  all.push_back({.variant = "MemoryBudget", .batch = 16, .fate = Fate::no_plan, .why = "no schedule"});
-  all.push_back({.variant = "checkpoint", .batch = 16, .peak = 600_MiB, .seconds = {4.0}, .bits = {"d", "f"}});
+  all.push_back(
+      {.variant = "TrainStep", .batch = 16, .peak = 500_MiB, .seconds = {4.0}, .bits = {"d", "e"}});
+  all.push_back(
+      {.variant = "MemoryBudget", .batch = 16, .fate = Fate::no_plan, .why = "no schedule"});
+  all.push_back({.variant = "checkpoint",
+                 .batch = 16,
+                 .peak = 600_MiB,
+                 .seconds = {4.0},
+                 .bits = {"d", "f"}});
   all.push_back({.variant = "eager", .batch = 32, .fate = Fate::failed, .why = "it said nothing"});
   compare_bits(all);
   return all;
@@ -60,8 +73,12 @@ TEST_CASE("where eager did not run, bits are compared with the first that did") 
 
 TEST_CASE("the table shows shares of eager, and what did not run") {
   const std::string table = summary_table(runs());
-  CHECK(has(table, "| 8 | TrainStep | 500.00 MiB | 50 % | 490.00 MiB | 490.00 MiB | 0 B | 2200 ms | 2200 to 2200 | 110 % | 17 | yes |"));
-  CHECK(has(table, "| 8 | eager | 1000.00 MiB | 100 % | 1000.00 MiB |  | 1.46 GiB | 2000 ms | 1500 to 2500 | 100 % |  | yes |"));
+  CHECK(has(table,
+            "| 8 | TrainStep | 500.00 MiB | 50 % | 490.00 MiB | 490.00 MiB | 0 B | 2200 ms | 2200 "
+            "to 2200 | 110 % | 17 | yes |"));
+  CHECK(has(table,
+            "| 8 | eager | 1000.00 MiB | 100 % | 1000.00 MiB |  | 1.46 GiB | 2000 ms | 1500 to "
+            "2500 | 100 % |  | yes |"));
   CHECK(has(table, "| 16 | eager | out of memory |"));
   CHECK(has(table, "| 16 | MemoryBudget | no plan: no schedule |"));
   CHECK(has(table, "| 32 | eager | failed: it said nothing |"));

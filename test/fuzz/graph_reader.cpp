@@ -1,6 +1,7 @@
-// Throws mutated files at the reader of reprise.graph: whatever comes, it returns a graph or one Error, and a graph that it
-// returns is written and read back as the same graph. Deterministic: the seed of a failing file is printed, and
-// REPRISE_FUZZ_SEED and REPRISE_FUZZ_FILES start elsewhere and go on longer.
+// Throws mutated files at the reader of reprise.graph: whatever comes, it returns a graph or one
+// Error, and a graph that it returns is written and read back as the same graph. Deterministic: the
+// seed of a failing file is printed, and REPRISE_FUZZ_SEED and REPRISE_FUZZ_FILES start elsewhere
+// and go on longer.
 
 #include <algorithm>
 #include <cctype>
@@ -83,11 +84,13 @@ const std::string pieces[] = {"{",
                               "//",
                               "\"extra\": [1, {}],"};
 
-// Start and length of the number, word or string around a random place: changes there are more often still JSON.
+// Start and length of the number, word or string around a random place: changes there are more
+// often still JSON.
 std::pair<std::size_t, std::size_t> token(Random& random, const std::string& text) {
   std::size_t begin = below(random, text.size());
   const auto part = [&](std::size_t i) {
-    return std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '.' || text[i] == '_' || text[i] == '-';
+    return std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '.' || text[i] == '_' ||
+           text[i] == '-';
   };
   std::size_t end = begin;
   while (begin > 0 && part(begin - 1)) --begin;
@@ -103,9 +106,15 @@ void mutate(Random& random, std::string& text) {
     case 1: text.insert(at, pieces[below(random, std::size(pieces))]); break;
     case 2: text.replace(at, length, pieces[below(random, std::size(pieces))]); break;
     case 3: text.insert(below(random, text.size() + 1), text.substr(at, length)); break;
-    case 4: if (at < text.size()) text[at] = static_cast<char>(random()); break;
+    case 4:
+      if (at < text.size()) text[at] = static_cast<char>(random());
+      break;
     case 5: text.resize(at); break;
-    case 6: case 7: case 8: case 9: case 10: {
+    case 6:
+    case 7:
+    case 8:
+    case 9:
+    case 10: {
       const auto [begin, size] = token(random, text);
       text.replace(begin, size, std::to_string(static_cast<int>(below(random, 12)) - 1));
       break;
@@ -139,16 +148,19 @@ bool survive(const std::string& text) {
 }  // namespace
 
 TEST_CASE("twenty thousand mutated graph files give a graph or one clear error") {
-  const std::uint64_t first = setting("REPRISE_FUZZ_SEED", 1), files = setting("REPRISE_FUZZ_FILES", 20'000);
+  const std::uint64_t first = setting("REPRISE_FUZZ_SEED", 1),
+                      files = setting("REPRISE_FUZZ_FILES", 20'000);
   std::uint64_t accepted = 0;
   for (std::uint64_t seed = first; seed < first + files; ++seed) {
     Random random{seed};
-    std::string text = below(random, 2) == 0 ? std::string(reprise_test::toy_document) : all_features;
+    std::string text =
+        below(random, 2) == 0 ? std::string(reprise_test::toy_document) : all_features;
     for (std::size_t i = below(random, 3) + 1; i > 0; --i) mutate(random, text);
     INFO("REPRISE_FUZZ_SEED=" << seed << " REPRISE_FUZZ_FILES=1\n" << text);
     if (survive(text)) ++accepted;
   }
-  INFO("seeds " << first << " to " << first + files - 1 << ", accepted " << accepted << " of " << files);
+  INFO("seeds " << first << " to " << first + files - 1 << ", accepted " << accepted << " of "
+                << files);
   if (files >= 1000) CHECK(accepted > files / 20);  // or the mutations only test the parser
   if (files >= 1000) CHECK(accepted < files);
 }

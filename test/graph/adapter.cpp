@@ -20,7 +20,8 @@ using reprise_test::toy_graph;
 
 namespace {
 
-// The smallest model of DependencySource: nothing but the four functions, with the weakest types that they may have.
+// The smallest model of DependencySource: nothing but the four functions, with the weakest types
+// that they may have.
 namespace archetype {
 struct Graph {
   Graph(const Graph&) = delete;
@@ -44,7 +45,8 @@ struct BoostConcepts {
   BOOST_CONCEPT_ASSERT((boost::VertexListGraphConcept<GraphAdapter<G>>));
   BOOST_CONCEPT_ASSERT((boost::BidirectionalGraphConcept<GraphAdapter<G>>));
   BOOST_CONCEPT_ASSERT((boost::EdgeListGraphConcept<GraphAdapter<G>>));
-  BOOST_CONCEPT_ASSERT((boost::ReadablePropertyGraphConcept<GraphAdapter<G>, NodeId, boost::vertex_index_t>));
+  BOOST_CONCEPT_ASSERT(
+      (boost::ReadablePropertyGraphConcept<GraphAdapter<G>, NodeId, boost::vertex_index_t>));
 };
 static_assert(sizeof(BoostConcepts<StepGraph>) > 0);
 static_assert(sizeof(BoostConcepts<archetype::Graph>) > 0);
@@ -95,7 +97,9 @@ TEST_CASE("an edge stands for each value that flows, and once for a value that i
   CHECK(edge_names(GraphAdapter{graph}) == Names{"0->1:0", "0->1:1"});
 }
 
-TEST_CASE("a view that is not among the inputs is an edge all the same; one of the node's own outputs is not") {
+TEST_CASE(
+    "a view that is not among the inputs is an edge all the same; one of the node's own outputs is "
+    "not") {
   GraphBuilder b;
   const ValueId base = b.add_value({.id = 0, .bytes = 8_B});
   const ValueId view = b.add_value({.id = 1, .alias_of = base});
@@ -108,7 +112,8 @@ TEST_CASE("a view that is not among the inputs is an edge all the same; one of t
 
 TEST_CASE("a write in place comes after the reads of what it destroys") {
   GraphBuilder b;
-  const ValueId h = b.add_value({.id = 0, .bytes = 8_B}), view = b.add_value({.id = 1, .alias_of = h});
+  const ValueId h = b.add_value({.id = 0, .bytes = 8_B}),
+                view = b.add_value({.id = 1, .alias_of = h});
   const ValueId a = b.add_value({.id = 2, .bytes = 8_B}), c = b.add_value({.id = 3, .bytes = 8_B}),
                 r = b.add_value({.id = 4, .overwrites = h});
   b.add_node({.id = 0, .name = "make"}, {}, {h});
@@ -117,11 +122,14 @@ TEST_CASE("a write in place comes after the reads of what it destroys") {
   b.add_node({.id = 3, .name = "read the view"}, {view}, {c});
   b.add_node({.id = 4, .name = "relu_"}, {h}, {r});
   const StepGraph graph = std::move(b).build();
-  CHECK(edge_names(GraphAdapter{graph}) == Names{"0->1:0", "0->2:0", "2->3:1", "0->4:0", "1->4", "2->4", "3->4"});
-  CHECK(edge_names(GraphAdapter{graph, Edges::data}) == Names{"0->1:0", "0->2:0", "2->3:1", "0->4:0"});
+  CHECK(edge_names(GraphAdapter{graph}) ==
+        Names{"0->1:0", "0->2:0", "2->3:1", "0->4:0", "1->4", "2->4", "3->4"});
+  CHECK(edge_names(GraphAdapter{graph, Edges::data}) ==
+        Names{"0->1:0", "0->2:0", "2->3:1", "0->4:0"});
 }
 
-TEST_CASE("updates of a value keep their order, and reads stay between the updates they stood between") {
+TEST_CASE(
+    "updates of a value keep their order, and reads stay between the updates they stood between") {
   GraphBuilder b;
   const ValueId state = b.add_value({.id = 0, .bytes = 8_B, .persistent = true});
   const ValueId a = b.add_value({.id = 1, .bytes = 8_B}), c = b.add_value({.id = 2, .bytes = 8_B});
@@ -136,13 +144,15 @@ TEST_CASE("updates of a value keep their order, and reads stay between the updat
 
 TEST_CASE("a parameter's step comes after its reads and before those that see the new one") {
   GraphBuilder b;
-  const ValueId w = b.add_value({.id = 0, .bytes = 8_B, .role = Role::parameter, .persistent = true});
+  const ValueId w =
+      b.add_value({.id = 0, .bytes = 8_B, .role = Role::parameter, .persistent = true});
   const ValueId a = b.add_value({.id = 1, .bytes = 8_B}), c = b.add_value({.id = 2, .bytes = 8_B});
   b.add_node({.id = 0, .name = "read"}, {w}, {a});
   b.add_node({.id = 1, .name = "step", .recomputable = false}, {a}, {w});
   b.add_node({.id = 2, .name = "read"}, {w}, {c});
   const StepGraph graph = std::move(b).build();
-  CHECK(edge_names(GraphAdapter{graph}) == Names{"0->1:1", "1->2"});  // 0 -> 1 is said by the data edge
+  // 0 -> 1 is said by the data edge
+  CHECK(edge_names(GraphAdapter{graph}) == Names{"0->1:1", "1->2"});
 }
 
 // A graph of one's own that works is examples/policy_graph.cpp. This one is wrong.

@@ -16,15 +16,19 @@ namespace {
 const NodeId norm{0}, flat{2}, wide_node{3}, sum{4}, grad{5};
 const ValueId x{0}, h{2}, h_relu{3}, wide{5}, loss{6};
 
-Bytes at_role(const MemoryAnalysis& m, Role role) { return m.peak_by_role[static_cast<std::size_t>(role)]; }
+Bytes at_role(const MemoryAnalysis& m, Role role) {
+  return m.peak_by_role[static_cast<std::size_t>(role)];
+}
 
 }  // namespace
 
 TEST_CASE("the header's example: the toy's curve, peak and floor") {
   const StepAnalysis a = analyse(toy_graph());
   CHECK(a.first_backward == grad);
-  CHECK(a.memory.live_during == std::vector<Bytes>{12608_B, 12352_B, 12352_B, 28736_B, 28740_B, 16452_B});
-  CHECK(a.memory.live_after == std::vector<Bytes>{12352_B, 12352_B, 12352_B, 28736_B, 12356_B, 8260_B});
+  CHECK(a.memory.live_during ==
+        std::vector<Bytes>{12608_B, 12352_B, 12352_B, 28736_B, 28740_B, 16452_B});
+  CHECK(a.memory.live_after ==
+        std::vector<Bytes>{12352_B, 12352_B, 12352_B, 28736_B, 12356_B, 8260_B});
   CHECK(a.memory.peak == 28740_B);
   CHECK(a.memory.peak_node == sum);
   CHECK(a.memory.time == Microseconds{188.5});
@@ -45,10 +49,24 @@ TEST_CASE("an activation's uses are those of everything in its storage") {
   const StepGraph graph = toy_graph();
   const std::vector<StorageUse> uses = activation_uses(graph);
   REQUIRE(uses.size() == 2);
-  CHECK(uses[0] == StorageUse{.storage = graph.value(h).storage, .value = h, .bytes = 8192_B, .created = norm, .first_forward = norm,
-                                 .last_forward = flat, .first_backward = grad, .last_backward = grad, .saved = h_relu});
-  CHECK(uses[1] == StorageUse{.storage = graph.value(wide).storage, .value = wide, .bytes = 16384_B, .created = wide_node,
-                                 .first_forward = wide_node, .last_forward = sum, .first_backward = {}, .last_backward = {}, .saved = {}});
+  CHECK(uses[0] == StorageUse{.storage = graph.value(h).storage,
+                              .value = h,
+                              .bytes = 8192_B,
+                              .created = norm,
+                              .first_forward = norm,
+                              .last_forward = flat,
+                              .first_backward = grad,
+                              .last_backward = grad,
+                              .saved = h_relu});
+  CHECK(uses[1] == StorageUse{.storage = graph.value(wide).storage,
+                              .value = wide,
+                              .bytes = 16384_B,
+                              .created = wide_node,
+                              .first_forward = wide_node,
+                              .last_forward = sum,
+                              .first_backward = {},
+                              .last_backward = {},
+                              .saved = {}});
 }
 
 TEST_CASE("a dead range lies between the last forward and the first backward use") {
@@ -77,14 +95,16 @@ TEST_CASE("storage lifetimes run from the producer to the last use of anything i
 TEST_CASE("what is alive during a node comes largest first") {
   const StepGraph graph = toy_graph();
   std::vector<ValueId> owners;
-  for (StorageId s : alive_during(graph, storage_lifetimes(graph), sum)) owners.push_back(graph.storage(s).owner);
+  for (StorageId s : alive_during(graph, storage_lifetimes(graph), sum))
+    owners.push_back(graph.storage(s).owner);
   CHECK(owners == std::vector{wide, h, x, ValueId{1}, loss});
 }
 
 TEST_CASE("an activation that only backward reads is last used forward where it is made") {
   GraphBuilder b;
   const ValueId mask = b.add_value({.id = 0, .bytes = 8_B, .role = Role::activation});
-  const ValueId a = b.add_value({.id = 1, .bytes = 8_B, .role = Role::gradient}), c = b.add_value({.id = 2, .overwrites = mask});
+  const ValueId a = b.add_value({.id = 1, .bytes = 8_B, .role = Role::gradient}),
+                c = b.add_value({.id = 2, .overwrites = mask});
   b.add_node({.id = 0}, {}, {mask});
   b.add_node({.id = 1, .phase = Phase::backward}, {mask}, {a});
   b.add_node({.id = 2, .phase = Phase::backward}, {}, {c});
@@ -101,7 +121,8 @@ TEST_CASE("initial activations come first and have no creation, persistent ones 
   GraphBuilder b;
   const ValueId made = b.add_value({.id = 0, .bytes = 8_B, .role = Role::activation});
   b.add_value({.id = 1, .bytes = 8_B, .role = Role::activation, .persistent = true});
-  const ValueId start = b.add_value({.id = 2, .bytes = 8_B, .role = Role::activation, .initial = true});
+  const ValueId start =
+      b.add_value({.id = 2, .bytes = 8_B, .role = Role::activation, .initial = true});
   b.add_node({.id = 0}, {start}, {made});
   const auto uses = activation_uses(std::move(b).build());
   REQUIRE(uses.size() == 2);
@@ -127,11 +148,16 @@ TEST_CASE("Boost.Graph's search finds the uses that a walk through the nodes fin
     const StepGraph graph = testing::random_graph(rng, {.nodes = 5 + rng.below(40)});
     INFO("seed " << seed);
     const std::size_t turn = rng.below(graph.node_count());
-    const auto phase = [turn](NodeId n) { return n.index < turn ? Phase::forward : Phase::backward; };
+    const auto phase = [turn](NodeId n) {
+      return n.index < turn ? Phase::forward : Phase::backward;
+    };
     std::vector<StorageUse> walked(graph.storage_count());
     for (std::size_t i = 0; i < walked.size(); ++i) {
       const Storage& s = graph.storage(StorageId{i});
-      walked[i] = {.storage = StorageId{i}, .value = s.owner, .bytes = s.bytes, .created = graph.value(s.owner).producer};
+      walked[i] = {.storage = StorageId{i},
+                   .value = s.owner,
+                   .bytes = s.bytes,
+                   .created = graph.value(s.owner).producer};
     }
     const auto use = [&](NodeId n, ValueId v, bool reads) {
       StorageUse& u = walked[graph.value(v).storage.index];
@@ -148,7 +174,8 @@ TEST_CASE("Boost.Graph's search finds the uses that a walk through the nodes fin
       for (ValueId v : graph.inputs(NodeId{i})) use(NodeId{i}, v, true);
       for (ValueId v : graph.outputs(NodeId{i})) {
         use(NodeId{i}, v, false);
-        if (const ValueId t = graph.value(v).target(); t.valid()) use(NodeId{i}, t, graph.value(t).producer != NodeId{i});
+        if (const ValueId t = graph.value(v).target(); t.valid())
+          use(NodeId{i}, t, graph.value(t).producer != NodeId{i});
       }
     }
     const std::vector<StorageUse> found = storage_uses(GraphAdapter{graph, Edges::data}, phase);
@@ -176,7 +203,8 @@ TEST_CASE("lifetimes and roles add up to the simulator's bytes on random graphs"
         if (a.lifetimes[s].covers(NodeId{i})) live += graph.storage(StorageId{s}).bytes;
       REQUIRE(live == a.memory.live_during[i]);
     }
-    REQUIRE(std::accumulate(a.memory.peak_by_role.begin(), a.memory.peak_by_role.end(), a.memory.peak_workspace) == a.memory.peak);
+    REQUIRE(std::accumulate(a.memory.peak_by_role.begin(), a.memory.peak_by_role.end(),
+                            a.memory.peak_workspace) == a.memory.peak);
     REQUIRE(a.memory.floor <= a.memory.peak);
     ++checked;
   }

@@ -14,11 +14,15 @@ namespace {
 // A builder with x (persistent, 8 bytes) and h (8 bytes), both without a node.
 struct Started {
   GraphBuilder b{"started"};
-  ValueId x = b.add_value({.id = 10, .name = "x", .bytes = 8_B, .role = Role::input, .persistent = true});
+  ValueId x =
+      b.add_value({.id = 10, .name = "x", .bytes = 8_B, .role = Role::input, .persistent = true});
   ValueId h = b.add_value({.id = 20, .name = "h", .bytes = 8_B, .role = Role::activation});
 
-  std::string value(Value v) { return refusal([&] { b.add_value(std::move(v)); }); }
-  std::string node(Node n, std::initializer_list<ValueId> in, std::initializer_list<ValueId> out, std::initializer_list<ValueId> up = {}) {
+  std::string value(Value v) {
+    return refusal([&] { b.add_value(std::move(v)); });
+  }
+  std::string node(Node n, std::initializer_list<ValueId> in, std::initializer_list<ValueId> out,
+                   std::initializer_list<ValueId> up = {}) {
     return refusal([&] { b.add_node(std::move(n), in, out, up); });
   }
   std::string build() {
@@ -30,7 +34,8 @@ struct Started {
 
 TEST_CASE("the builder's own example builds") {
   GraphBuilder b{"toy"};
-  const ValueId x = b.add_value({.id = 0, .name = "x", .bytes = 4096_B, .role = Role::input, .persistent = true});
+  const ValueId x =
+      b.add_value({.id = 0, .name = "x", .bytes = 4096_B, .role = Role::input, .persistent = true});
   const ValueId h = b.add_value({.id = 2, .name = "h", .bytes = 8192_B, .role = Role::activation});
   b.add_node({.id = 0, .name = "norm", .op = "aten::native_batch_norm"}, {x}, {h});
   b.add_output(h);
@@ -44,14 +49,19 @@ TEST_CASE("a value that breaks a rule is refused by id and name") {
   Started s;
   CHECK(s.value({.id = 20, .name = "again"}) == "bad graph: values: 20 (again): id stands twice");
   CHECK(s.value({.id = 1, .bytes = Bytes{-1}}) == "bad graph: values: 1: bytes is negative");
-  CHECK(s.value({.id = 1, .bytes = Bytes{(1LL << 53) + 1}}) == "bad graph: values: 1: bytes is larger than 2^53");
-  CHECK(s.value({.id = 1, .persistent = true, .initial = true}) == "bad graph: values: 1: both initial and persistent");
-  CHECK(s.value({.id = 1, .alias_of = s.x, .overwrites = s.h}) == "bad graph: values: 1: both alias_of and overwrites");
+  CHECK(s.value({.id = 1, .bytes = Bytes{(1LL << 53) + 1}}) ==
+        "bad graph: values: 1: bytes is larger than 2^53");
+  CHECK(s.value({.id = 1, .persistent = true, .initial = true}) ==
+        "bad graph: values: 1: both initial and persistent");
+  CHECK(s.value({.id = 1, .alias_of = s.x, .overwrites = s.h}) ==
+        "bad graph: values: 1: both alias_of and overwrites");
   CHECK(s.value({.id = 1, .bytes = 1_B, .alias_of = s.h}) ==
         "bad graph: values: 1: a view or overwriting value owns no bytes, so bytes must be 0");
   CHECK(s.value({.id = 1, .initial = true, .overwrites = s.h}) ==
-        "bad graph: values: 1: an initial value owns its bytes: it cannot be a view or overwrite anything");
-  CHECK(s.value({.id = 1, .alias_of = ValueId{2}}) == "bad graph: values: 1: alias_of or overwrites names itself");
+        "bad graph: values: 1: an initial value owns its bytes: it cannot be a view or overwrite "
+        "anything");
+  CHECK(s.value({.id = 1, .alias_of = ValueId{2}}) ==
+        "bad graph: values: 1: alias_of or overwrites names itself");
 }
 
 TEST_CASE("a node that breaks a rule is refused by id and name") {
@@ -59,24 +69,34 @@ TEST_CASE("a node that breaks a rule is refused by id and name") {
   const ValueId start = s.b.add_value({.id = 30, .name = "start", .bytes = 8_B, .initial = true});
   s.b.add_node({.id = 0, .name = "make"}, {s.x}, {s.h});
   CHECK(s.node({.id = 0}, {}, {}) == "bad graph: nodes: 0: id stands twice");
-  CHECK(s.node({.id = 1, .time = {-0.5}}, {}, {}) == "bad graph: nodes: 1: time_us is not a finite number >= 0");
+  CHECK(s.node({.id = 1, .time = {-0.5}}, {}, {}) ==
+        "bad graph: nodes: 1: time_us is not a finite number >= 0");
   CHECK(s.node({.id = 1, .time = {std::numeric_limits<double>::quiet_NaN()}}, {}, {}) ==
         "bad graph: nodes: 1: time_us is not a finite number >= 0");
-  CHECK(s.node({.id = 1, .workspace = Bytes{-1}}, {}, {}) == "bad graph: nodes: 1: workspace_bytes is negative");
-  CHECK(s.node({.id = 1, .workspace = Bytes{1LL << 60}}, {}, {}) == "bad graph: nodes: 1: workspace_bytes is larger than 2^53");
-  CHECK(s.node({.id = 1, .name = "n"}, {ValueId{9}}, {}) == "bad graph: nodes: 1 (n): inputs: no such value");
+  CHECK(s.node({.id = 1, .workspace = Bytes{-1}}, {}, {}) ==
+        "bad graph: nodes: 1: workspace_bytes is negative");
+  CHECK(s.node({.id = 1, .workspace = Bytes{1LL << 60}}, {}, {}) ==
+        "bad graph: nodes: 1: workspace_bytes is larger than 2^53");
+  CHECK(s.node({.id = 1, .name = "n"}, {ValueId{9}}, {}) ==
+        "bad graph: nodes: 1 (n): inputs: no such value");
   CHECK(s.node({.id = 1}, {}, {ValueId{}}) == "bad graph: nodes: 1: outputs: no such value");
   CHECK(s.node({.id = 1}, {}, {}, {ValueId{9}}) == "bad graph: nodes: 1: updates: no such value");
-  CHECK(s.node({.id = 1}, {}, {}, {s.h}) == "bad graph: nodes: 1: updates value 20, which is not persistent");
-  CHECK(s.node({.id = 1}, {s.h, s.x}, {}, {s.x}) == "bad graph: nodes: 1: updates value 10 and reads it; leave it out of inputs");
-  CHECK(s.node({.id = 1}, {}, {s.x}) == "bad graph: nodes: 1: writes the persistent value 10, so recomputable must be false");
-  CHECK(s.node({.id = 1}, {}, {start}) == "bad graph: values: 30 (start): is initial and has a producer, node 1");
-  CHECK(s.node({.id = 1}, {}, {s.h}) == "bad graph: values: 20 (h): has two producers, nodes 0 and 1");
+  CHECK(s.node({.id = 1}, {}, {}, {s.h}) ==
+        "bad graph: nodes: 1: updates value 20, which is not persistent");
+  CHECK(s.node({.id = 1}, {s.h, s.x}, {}, {s.x}) ==
+        "bad graph: nodes: 1: updates value 10 and reads it; leave it out of inputs");
+  CHECK(s.node({.id = 1}, {}, {s.x}) ==
+        "bad graph: nodes: 1: writes the persistent value 10, so recomputable must be false");
+  CHECK(s.node({.id = 1}, {}, {start}) ==
+        "bad graph: values: 30 (start): is initial and has a producer, node 1");
+  CHECK(s.node({.id = 1}, {}, {s.h}) ==
+        "bad graph: values: 20 (h): has two producers, nodes 0 and 1");
 }
 
 TEST_CASE("a value that stands twice among one node's outputs has two producers") {
   Started s;
-  CHECK(s.node({.id = 1}, {}, {s.h, s.h}) == "bad graph: values: 20 (h): has two producers, nodes 1 and 1");
+  CHECK(s.node({.id = 1}, {}, {s.h, s.h}) ==
+        "bad graph: values: 20 (h): has two producers, nodes 1 and 1");
 }
 
 TEST_CASE("a persistent value may be written by several nodes that run once") {
@@ -106,7 +126,10 @@ TEST_CASE("values and nodes are found by the numbers of files") {
 
 TEST_CASE("what concerns several values is refused when the graph is built") {
   Started s;
-  SECTION("no producer") { CHECK(s.build() == "bad graph: values: 20 (h): has no producer and is neither persistent nor initial"); }
+  SECTION("no producer") {
+    CHECK(s.build() ==
+          "bad graph: values: 20 (h): has no producer and is neither persistent nor initial");
+  }
   SECTION("a target that was never added") {
     const ValueId v = s.b.add_value({.id = 30, .name = "view", .alias_of = ValueId{99}});
     s.b.add_node({.id = 0}, {}, {s.h, v});
@@ -150,7 +173,8 @@ TEST_CASE("a chain of a million views is followed without recursion") {
 TEST_CASE("sums cannot overflow") {
   GraphBuilder b;
   for (int i = 0; i < 8; ++i) b.add_value({.id = i, .bytes = Bytes{1LL << 53}});
-  CHECK(refusal([&] { b.add_value({.id = 8, .bytes = 1_B}); }) == "bad graph: values: 8: all bytes together are more than 2^56");
+  CHECK(refusal([&] { b.add_value({.id = 8, .bytes = 1_B}); }) ==
+        "bad graph: values: 8: all bytes together are more than 2^56");
   b.add_node({.id = 0, .time = {1e308}}, {}, {});
   CHECK(refusal([&] { b.add_node({.id = 1, .time = {1e308}}, {}, {}); }) ==
         "bad graph: nodes: 1: all times together are not a finite number");

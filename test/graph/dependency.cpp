@@ -25,7 +25,8 @@ const ValueId x{0}, mean{1}, h{2}, h_relu{3}, h_flat{4};
 using Nodes = std::vector<NodeId>;
 using Values = std::vector<ValueId>;
 
-// A topological order drawn at random: one of the nodes whose predecessors are done, again and again.
+// A topological order drawn at random: one of the nodes whose predecessors are done, again and
+// again.
 Schedule random_order(const GraphAdapter<StepGraph>& adapter, testing::Rng& rng) {
   std::vector<std::size_t> missing(num_vertices(adapter));
   Nodes ready;
@@ -47,9 +48,14 @@ bool exists_at_end(const StepGraph& graph, ValueId v) {
   const Value& value = graph.value(v);
   for (const Value& w : graph.values()) {
     if (!w.overwrites.valid() || w.storage != value.storage) continue;
-    const auto made = graph.outputs(w.producer);  // a persistent value may be written again by the node that overwrites it
-    if (value.persistent && w.overwrites != v && std::find(made.begin(), made.end(), v) != made.end()) continue;
-    if (w.overwrites == v || !value.producer.valid() || value.persistent || value.producer < w.producer) return false;
+    // a persistent value may be written again by the node that overwrites it
+    const auto made = graph.outputs(w.producer);
+    if (value.persistent && w.overwrites != v &&
+        std::find(made.begin(), made.end(), v) != made.end())
+      continue;
+    if (w.overwrites == v || !value.producer.valid() || value.persistent ||
+        value.producer < w.producer)
+      return false;
   }
   return true;
 }
@@ -88,7 +94,8 @@ TEST_CASE("a circle is refused by the nodes that close it") {
   add_edge(1, 2, graph);
   CHECK(dependency_order(graph) == std::vector<std::size_t>{0, 1, 2});
   add_edge(2, 1, graph);
-  CHECK(refusal([&] { static_cast<void>(dependency_order(graph)); }) == "bad graph: dependencies run in a circle through nodes 2 and 1");
+  CHECK(refusal([&] { static_cast<void>(dependency_order(graph)); }) ==
+        "bad graph: dependencies run in a circle through nodes 2 and 1");
 }
 
 TEST_CASE("a chain of a hundred thousand nodes is ordered without recursion") {
@@ -108,7 +115,8 @@ TEST_CASE("a chain of a hundred thousand nodes is ordered without recursion") {
 TEST_CASE("what may run only once, or is gone for good, stands in the way of a recomputation") {
   GraphBuilder b;
   const ValueId start = b.add_value({.id = 0, .bytes = 8_B, .initial = true});
-  const ValueId got = b.add_value({.id = 1, .bytes = 8_B}), a = b.add_value({.id = 2, .bytes = 8_B}),
+  const ValueId got = b.add_value({.id = 1, .bytes = 8_B}),
+                a = b.add_value({.id = 2, .bytes = 8_B}),
                 c = b.add_value({.id = 3, .overwrites = start});
   b.add_node({.id = 0, .name = "receive", .recomputable = false}, {start}, {got});
   b.add_node({.id = 1}, {got}, {a});
@@ -178,15 +186,19 @@ TEST_CASE("a cone that is possible can be run at the end of the step, whatever i
     const ValueId v{rng.below(graph.value_count())};
     Values kept;
     for (std::size_t i = 0; i < graph.value_count(); ++i)
-      if (exists_at_end(graph, ValueId{i}) && ValueId{i} != v && rng.chance(0.5)) kept.push_back(ValueId{i});
+      if (exists_at_end(graph, ValueId{i}) && ValueId{i} != v && rng.chance(0.5))
+        kept.push_back(ValueId{i});
     const RecomputeCone cone = recompute_cone(adapter, v, kept);
     if (!cone.possible()) continue;
     Schedule schedule = own_order(graph);
     schedule.insert(schedule.end(), cone.nodes.begin(), cone.nodes.end());
     const Simulation simulation = simulate(graph, schedule);
-    INFO("seed " << seed << ", value " << v.index << ": " << (simulation.valid ? "" : simulation.violation->message));
-    // What the step began with may have been overwritten since; everything else the cone must get right.
-    const bool there = std::all_of(cone.sources.begin(), cone.sources.end(), [&](ValueId s) { return exists_at_end(graph, s); });
+    INFO("seed " << seed << ", value " << v.index << ": "
+                 << (simulation.valid ? "" : simulation.violation->message));
+    // What the step began with may have been overwritten since; everything else the cone must get
+    // right.
+    const bool there = std::all_of(cone.sources.begin(), cone.sources.end(),
+                                   [&](ValueId s) { return exists_at_end(graph, s); });
     REQUIRE(simulation.valid == there);
     ++(there ? run : overwritten);
   }

@@ -11,7 +11,8 @@ using namespace reprise;
 
 namespace {
 
-// Reads and writes again; the result must be the same document, and reading it once more the same graph.
+// Reads and writes again; the result must be the same document, and reading it once more the same
+// graph.
 void check_identity(const std::string& document) {
   const StepGraph graph = parse_graph(document);
   const std::string again = graph_text(graph);
@@ -41,7 +42,9 @@ TEST_CASE("the header's example: what the graph has no place for is in extra") {
 TEST_CASE("reading and writing is the identity on documents") {
   SECTION("the toy") { check_identity(reprise_test::toy_document); }
   SECTION("defaults spelt out") {
-    check_identity(toy_with("8192", R"(8192, "persistent": false, "initial": false, "alias_of": null, "overwrites": null)"));
+    check_identity(toy_with(
+        "8192",
+        R"(8192, "persistent": false, "initial": false, "alias_of": null, "overwrites": null)"));
     check_identity(toy_with(R"("updates": [1])", R"("updates": [], "recomputable": true)"));
     check_identity(toy_with("256", "0"));
   }
@@ -50,26 +53,35 @@ TEST_CASE("reading and writing is the identity on documents") {
     check_identity(toy_with(R"("name": "h", )", ""));
     check_identity(toy_with(R"("op": "aten::sum", "phase": "forward", )", ""));
     check_identity(toy_with(R"("inputs": [0], "outputs": [5]})", R"("outputs": [5]})"));
-    check_identity(R"({"format": "reprise.graph", "version": 1, "values": [], "nodes": [{"id": 1, "time_us": 0}]})");
+    check_identity(
+        R"({"format": "reprise.graph", "version": 1, "values": [], "nodes": [{"id": 1, "time_us": 0}]})");
   }
   SECTION("members that are not the format's, at every level") {
-    check_identity(
-        toy_with(R"("name": "toy")", R"("name": "toy", "tool": {"version": [1, {"deep": [[], {}, null, 1e5, -0.25]}]}, "op": null)"));
-    check_identity(toy_with("8192", R"(8192, "shape": [8, 256], "dtype": "float32", "op": null, "inputs": null, "phase": 3, "": "")"));
-    check_identity(
-        toy_with("256", R"(256, "attributes": {"a\"\\\u0000\u001f": "µ 😀 \ud83d\ude00 \/"}, "swap_out_us": 12.5, "alias_of": null)"));
+    check_identity(toy_with(
+        R"("name": "toy")",
+        R"("name": "toy", "tool": {"version": [1, {"deep": [[], {}, null, 1e5, -0.25]}]}, "op": null)"));
+    check_identity(toy_with(
+        "8192",
+        R"(8192, "shape": [8, 256], "dtype": "float32", "op": null, "inputs": null, "phase": 3, "": "")"));
+    check_identity(toy_with(
+        "256",
+        R"(256, "attributes": {"a\"\\\u0000\u001f": "µ 😀 \ud83d\ude00 \/"}, "swap_out_us": 12.5, "alias_of": null)"));
   }
   SECTION("forward nodes, and what is none") {
     check_identity(toy_with(R"("phase": "backward")", R"("phase": "backward", "forward_node": 1)"));
-    check_identity(toy_with(R"("phase": "backward")", R"("phase": "backward", "forward_node": 99)"));
-    check_identity(toy_with(R"("phase": "backward")", R"("phase": "backward", "forward_node": "relu")"));
+    check_identity(
+        toy_with(R"("phase": "backward")", R"("phase": "backward", "forward_node": 99)"));
+    check_identity(
+        toy_with(R"("phase": "backward")", R"("phase": "backward", "forward_node": "relu")"));
   }
 }
 
 TEST_CASE("numbers in members that are not the format's keep their text") {
-  const StepGraph graph = parse_graph(toy_with("8192", R"(8192, "n": [1.10, 18446744073709551617, 1e2, 0.1e-7])"));
+  const StepGraph graph =
+      parse_graph(toy_with("8192", R"(8192, "n": [1.10, 18446744073709551617, 1e2, 0.1e-7])"));
   CHECK(graph.value(ValueId{2}).extra == R"({"n":[1.10,18446744073709551617,1e2,0.1e-7]})");
-  CHECK(graph_text(graph).find(R"("n": [1.10,18446744073709551617,1e2,0.1e-7])") != std::string::npos);
+  CHECK(graph_text(graph).find(R"("n": [1.10,18446744073709551617,1e2,0.1e-7])") !=
+        std::string::npos);
 }
 
 TEST_CASE("times survive to the last bit") {

@@ -52,7 +52,8 @@ TEST_CASE("UTF-8 is told from what is not") {
 }
 
 TEST_CASE("text in messages is cut and cleaned") {
-  CHECK(printable("a\nb\xff" "c") == "a?b?c");
+  CHECK(printable("a\nb\xff"
+                  "c") == "a?b?c");
   CHECK(printable("abcdef", 3) == "abc...");
   CHECK(printable("aμ", 2) == "a...");  // never in the middle of a character
 }

@@ -19,12 +19,17 @@ Schedule nodes(std::initializer_list<std::size_t> list) {
 // The graph of the plan format's page.
 StepGraph toy() {
   GraphBuilder b{"toy"};
-  const ValueId x = b.add_value({.id = 0, .name = "x", .bytes = 4096_B, .role = Role::input, .persistent = true});
-  const ValueId mean = b.add_value({.id = 1, .name = "mean", .bytes = 64_B, .role = Role::buffer, .persistent = true});
+  const ValueId x =
+      b.add_value({.id = 0, .name = "x", .bytes = 4096_B, .role = Role::input, .persistent = true});
+  const ValueId mean = b.add_value(
+      {.id = 1, .name = "mean", .bytes = 64_B, .role = Role::buffer, .persistent = true});
   const ValueId h = b.add_value({.id = 2, .name = "h", .bytes = 8192_B, .role = Role::activation});
-  const ValueId relu = b.add_value({.id = 3, .name = "h.relu", .role = Role::activation, .overwrites = h});
-  const ValueId flat = b.add_value({.id = 4, .name = "h.flat", .role = Role::activation, .alias_of = relu});
-  const ValueId wide = b.add_value({.id = 5, .name = "wide", .bytes = 16384_B, .role = Role::activation});
+  const ValueId relu =
+      b.add_value({.id = 3, .name = "h.relu", .role = Role::activation, .overwrites = h});
+  const ValueId flat =
+      b.add_value({.id = 4, .name = "h.flat", .role = Role::activation, .alias_of = relu});
+  const ValueId wide =
+      b.add_value({.id = 5, .name = "wide", .bytes = 16384_B, .role = Role::activation});
   const ValueId loss = b.add_value({.id = 6, .name = "loss", .bytes = 4_B});
   const ValueId g = b.add_value({.id = 7, .name = "g", .bytes = 4096_B, .role = Role::gradient});
   b.add_node({.id = 0, .name = "norm", .time = {120.5}, .workspace = 256_B}, {x}, {h}, {mean});
@@ -128,7 +133,8 @@ TEST_CASE("what may run only once runs only once") {
   CHECK(simulate(graph, nodes({0, 0})).violation->rule == Rule::runs_again);
 }
 
-TEST_CASE("an initial value counts from the start to its last use, unused ones during the first step") {
+TEST_CASE(
+    "an initial value counts from the start to its last use, unused ones during the first step") {
   GraphBuilder b;
   const ValueId used = b.add_value({.id = 0, .bytes = 10_B, .initial = true});
   b.add_value({.id = 1, .bytes = 5_B, .initial = true});

@@ -35,7 +35,8 @@ TEST_CASE("a graph answers what its header's example says") {
   CHECK(graph.value(relu).storage == graph.value(h).storage);
 }
 
-TEST_CASE("views and what was written in place live in the storage of the value that owns the bytes") {
+TEST_CASE(
+    "views and what was written in place live in the storage of the value that owns the bytes") {
   const StepGraph graph = toy_graph();
   CHECK(graph.storage_count() == 6);
   const StorageId s = graph.value(flat).storage;
@@ -46,7 +47,9 @@ TEST_CASE("views and what was written in place live in the storage of the value 
   CHECK(graph.storage(graph.value(x).storage).persistent);
 }
 
-TEST_CASE("only persistent storages count as persistent bytes") { CHECK(toy_graph().persistent_bytes() == 4160_B); }
+TEST_CASE("only persistent storages count as persistent bytes") {
+  CHECK(toy_graph().persistent_bytes() == 4160_B);
+}
 
 TEST_CASE("readers are those of the inputs and those that view or overwrite, each once") {
   const StepGraph graph = toy_graph();
@@ -82,10 +85,14 @@ TEST_CASE("measured costs can be set, impossible ones not") {
   graph.set_workspace(NodeId{2}, 77_B);
   CHECK(graph.node(NodeId{2}).time == Microseconds{1.5});
   CHECK(graph.node(NodeId{2}).workspace == 77_B);
-  CHECK(refusal([&] { graph.set_time(NodeId{2}, {-1}); }) == "bad argument: time of node 2 is not a finite number >= 0");
-  CHECK(refusal([&] { graph.set_time(NodeId{2}, {std::numeric_limits<double>::infinity()}); }) != "accepted");
-  CHECK(refusal([&] { graph.set_time(NodeId{2}, {std::numeric_limits<double>::quiet_NaN()}); }) != "accepted");
-  CHECK(refusal([&] { graph.set_workspace(NodeId{2}, Bytes{-1}); }) == "bad argument: workspace of node 2 is not from 0 to 2^53 bytes");
+  CHECK(refusal([&] { graph.set_time(NodeId{2}, {-1}); }) ==
+        "bad argument: time of node 2 is not a finite number >= 0");
+  CHECK(refusal([&] { graph.set_time(NodeId{2}, {std::numeric_limits<double>::infinity()}); }) !=
+        "accepted");
+  CHECK(refusal([&] { graph.set_time(NodeId{2}, {std::numeric_limits<double>::quiet_NaN()}); }) !=
+        "accepted");
+  CHECK(refusal([&] { graph.set_workspace(NodeId{2}, Bytes{-1}); }) ==
+        "bad argument: workspace of node 2 is not from 0 to 2^53 bytes");
   CHECK(graph.node(NodeId{2}).time == Microseconds{1.5});
   CHECK(graph.node(NodeId{2}).workspace == 77_B);
 }

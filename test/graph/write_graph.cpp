@@ -42,31 +42,55 @@ TEST_CASE("the toy graph is written as the toy document") {
   std::ostringstream out;
   write_graph(out, toy_graph());
   CHECK(nlohmann::json::parse(out.str()) == nlohmann::json::parse(toy_document));
-  CHECK(out.str().find(R"(  {"id": 0, "name": "x", "bytes": 4096, "role": "input", "persistent": true},)") != std::string::npos);
+  CHECK(out.str().find(
+            R"(  {"id": 0, "name": "x", "bytes": 4096, "role": "input", "persistent": true},)") !=
+        std::string::npos);
 }
 
 TEST_CASE("a graph is written one value or node a line, defaults left out") {
-  const std::string text = graph_text(single({.id = 3, .bytes = 8_B, .initial = false}, {.id = 4, .time = {2.5}}, R"({"source":"test"})"));
-  CHECK(text ==
-        R"({"format": "reprise.graph", "version": 1, "name": "single", "values": [)" "\n"
-        R"(  {"id": 3, "name": "", "bytes": 8, "role": "other"})" "\n"
-        R"(], "nodes": [)" "\n"
-        R"(  {"id": 4, "name": "", "op": "", "phase": "forward", "time_us": 2.5, "inputs": [], "outputs": [3]})" "\n"
-        R"(], "outputs": [], "source": "test"})" "\n");
+  const std::string text = graph_text(single({.id = 3, .bytes = 8_B, .initial = false},
+                                             {.id = 4, .time = {2.5}}, R"({"source":"test"})"));
+  CHECK(
+      text ==
+      R"({"format": "reprise.graph", "version": 1, "name": "single", "values": [)"
+      "\n"
+      R"(  {"id": 3, "name": "", "bytes": 8, "role": "other"})"
+      "\n"
+      R"(], "nodes": [)"
+      "\n"
+      R"(  {"id": 4, "name": "", "op": "", "phase": "forward", "time_us": 2.5, "inputs": [], "outputs": [3]})"
+      "\n"
+      R"(], "outputs": [], "source": "test"})"
+      "\n");
 }
 
 TEST_CASE("whatever is not a default is written and read back") {
   GraphBuilder b{"all \"features\"\n"};
   b.set_extra(R"({"tool":{"version":[1,2]}})");
-  const ValueId p =
-      b.add_value({.id = -3, .name = "p", .bytes = 16_B, .role = Role::parameter, .persistent = true, .extra = R"({"dtype":"float"})"});
-  const ValueId i = b.add_value({.id = 50, .name = "i", .bytes = 16_B, .role = Role::input, .initial = true});
+  const ValueId p = b.add_value({.id = -3,
+                                 .name = "p",
+                                 .bytes = 16_B,
+                                 .role = Role::parameter,
+                                 .persistent = true,
+                                 .extra = R"({"dtype":"float"})"});
+  const ValueId i =
+      b.add_value({.id = 50, .name = "i", .bytes = 16_B, .role = Role::input, .initial = true});
   const ValueId a = b.add_value({.id = 7, .name = "a", .bytes = 16_B, .role = Role::activation});
   const ValueId v = b.add_value({.id = 8, .name = "v", .role = Role::activation, .alias_of = a});
   const ValueId w = b.add_value({.id = 9, .name = "w", .role = Role::gradient, .overwrites = v});
-  b.add_node({.id = 100, .name = "f", .op = "make", .time = {0.1}, .workspace = 5_B, .extra = R"({"scalars":[0.5,true]})"}, {i, i}, {a, v},
-             {p});
-  b.add_node({.id = 99, .name = "b", .phase = Phase::backward, .recomputable = false, .forward = NodeId{0}}, {v}, {w, p});
+  b.add_node({.id = 100,
+              .name = "f",
+              .op = "make",
+              .time = {0.1},
+              .workspace = 5_B,
+              .extra = R"({"scalars":[0.5,true]})"},
+             {i, i}, {a, v}, {p});
+  b.add_node({.id = 99,
+              .name = "b",
+              .phase = Phase::backward,
+              .recomputable = false,
+              .forward = NodeId{0}},
+             {v}, {w, p});
   b.add_output(w);
   const StepGraph graph = std::move(b).build();
   CHECK(parse_graph(graph_text(graph)) == graph);
@@ -85,32 +109,41 @@ TEST_CASE("what was set after reading is written, whatever the file spelt out") 
 
 TEST_CASE("what has no JSON form is refused before anything is written") {
   CHECK(refused(single({.id = 3, .name = "\xff"})) == "bad graph: values: 3: name is not UTF-8: ?");
-  CHECK(refused(single({}, {.id = 4, .op = "a\xc3"})) == "bad graph: nodes: 4: op is not UTF-8: a?");
+  CHECK(refused(single({}, {.id = 4, .op = "a\xc3"})) ==
+        "bad graph: nodes: 4: op is not UTF-8: a?");
   CHECK(refused(single({.id = 3, .extra = "[]"})) ==
-        "bad graph: values: 3: extra is not the text of a JSON object: the document is not an object");
+        "bad graph: values: 3: extra is not the text of a JSON object: the document is not an "
+        "object");
   CHECK(refused(single({}, {.id = 4, .extra = "{\"a\": }"}))
-            .starts_with("bad graph: nodes: 4: extra is not the text of a JSON object: line 1, column 7"));
+            .starts_with(
+                "bad graph: nodes: 4: extra is not the text of a JSON object: line 1, column 7"));
   CHECK(refused(single({}, {}, "{\"a\": 1, \"a\": 2}")) ==
         "bad graph: graph: extra is not the text of a JSON object: member 'a' stands twice");
 }
 
 TEST_CASE("an extra may be nested as deep as a reader allows, and no deeper") {
-  const auto nested = [](std::size_t arrays) { return "{\"a\":" + std::string(arrays, '[') + std::string(arrays, ']') + "}"; };
+  const auto nested = [](std::size_t arrays) {
+    return "{\"a\":" + std::string(arrays, '[') + std::string(arrays, ']') + "}";
+  };
   const StepGraph deepest = single({.id = 3, .extra = nested(125)});
-  CHECK(parse_graph(graph_text(deepest)).value(ValueId{0}).extra == deepest.value(ValueId{0}).extra);
+  CHECK(parse_graph(graph_text(deepest)).value(ValueId{0}).extra ==
+        deepest.value(ValueId{0}).extra);
   CHECK(refused(single({.id = 3, .extra = nested(126)})) ==
-        "bad graph: values: 3: extra is not the text of a JSON object: a: arrays and objects are nested deeper than 126");
+        "bad graph: values: 3: extra is not the text of a JSON object: a: arrays and objects are "
+        "nested deeper than 126");
   CHECK(refused(single({.id = 3, .extra = nested(1'000'000)})) != "accepted");
 }
 
 TEST_CASE("a stream or file that fails is an error") {
   std::ostringstream out;
   out.setstate(std::ios::badbit);
-  CHECK(refusal([&] { write_graph(out, toy_graph()); }) == "input/output: the graph could not be written: the stream has failed");
+  CHECK(refusal([&] { write_graph(out, toy_graph()); }) ==
+        "input/output: the graph could not be written: the stream has failed");
   CHECK(refusal([&] { write_graph_file("/nowhere/at/all.json", toy_graph()); }) ==
         "input/output: /nowhere/at/all.json: cannot be opened for writing");
   if (std::ifstream{"/dev/full"}.good())
-    CHECK(refusal([&] { write_graph_file("/dev/full", toy_graph()); }) == "input/output: /dev/full: could not be written completely");
+    CHECK(refusal([&] { write_graph_file("/dev/full", toy_graph()); }) ==
+          "input/output: /dev/full: could not be written completely");
 }
 
 TEST_CASE("a file that was written is read back as the same graph") {

@@ -1,4 +1,5 @@
-// Manual checkpointing against eager, bit for bit; and what it keeps, runs again, refuses and leaves behind.
+// Manual checkpointing against eager, bit for bit; and what it keeps, runs again, refuses and
+// leaves behind.
 
 #include <torch/torch.h>
 
@@ -40,7 +41,8 @@ struct WithCheckpoint {
   }
 };
 
-/// Runs `program` with blocks called and with blocks checkpointed, from one seed; what it returns must be the same, and the generator.
+/// Runs `program` with blocks called and with blocks checkpointed, from one seed; what it returns
+/// must be the same, and the generator.
 template <class Program>
 void same_as_eager(const Program& program, const CheckpointOptions& options = {}) {
   torch::manual_seed(11);
@@ -62,7 +64,8 @@ Tensor leaf(at::IntArrayRef sizes) { return torch::randn(sizes).requires_grad_()
 struct OpCounts final : DispatchHook {
   std::map<std::string, int> counts{};
   OpCounts() { switch_on(); }
-  void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack& stack) override {
+  void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet below,
+             torch::jit::Stack& stack) override {
     ++counts[op.schema().name()];
     op.redispatchBoxed(below, &stack);
   }
@@ -91,16 +94,21 @@ TEST_CASE("a checkpointed block gives eager's results and gradients, with dropou
   same_as_eager([](auto call) {
     torch::nn::Linear a(16, 32), b(32, 8);
     const Tensor x = leaf({4, 16});
-    const auto block = [&](const Tensor& t) { return b(torch::dropout(torch::gelu(a(t)), 0.5, true)); };
+    const auto block = [&](const Tensor& t) {
+      return b(torch::dropout(torch::gelu(a(t)), 0.5, true));
+    };
     const Tensor y = call(block, torch::tanh(x));
     const Tensor z = torch::dropout(y, 0.3, true);
     z.square().sum().backward();
-    return Tensors{y, z, x.grad(), a->weight.grad(), a->bias.grad(), b->weight.grad(), b->bias.grad()};
+    return Tensors{
+        y, z, x.grad(), a->weight.grad(), a->bias.grad(), b->weight.grad(), b->bias.grad()};
   });
 }
 
-TEST_CASE("the forward of a checkpointed block keeps its argument and its result, and nothing else") {
-  torch::nn::Sequential block(torch::nn::Linear(64, 64), torch::nn::ReLU(), torch::nn::Linear(64, 64), torch::nn::Tanh(),
+TEST_CASE(
+    "the forward of a checkpointed block keeps its argument and its result, and nothing else") {
+  torch::nn::Sequential block(torch::nn::Linear(64, 64), torch::nn::ReLU(),
+                              torch::nn::Linear(64, 64), torch::nn::Tanh(),
                               torch::nn::Linear(64, 64));
   const Tensor x = leaf({32, 64});
   const std::int64_t before = cpu_memory().live().count;
@@ -143,7 +151,8 @@ TEST_CASE("batch-norm statistics move once, and computing again sees what they w
       const Tensor x = leaf({2, 3, 8, 8});
       const Tensor y = call([&](const Tensor& t) { return torch::relu(norm(conv(t))); }, x);
       y.square().sum().backward();
-      seen.insert(seen.end(), {y, x.grad(), norm->running_mean.clone(), norm->running_var.clone(), norm->num_batches_tracked.clone()});
+      seen.insert(seen.end(), {y, x.grad(), norm->running_mean.clone(), norm->running_var.clone(),
+                               norm->num_batches_tracked.clone()});
     }
     CHECK(norm->num_batches_tracked.template item<std::int64_t>() == 3);
     return seen;
@@ -219,15 +228,20 @@ TEST_CASE("nested checkpoints give eager's numbers and keep the outermost argume
   const auto program = [](auto call) {
     torch::nn::Linear a(16, 16), b(16, 16), c(16, 16);
     const Tensor x = leaf({4, 16});
-    const auto inner = [&](const Tensor& t) { return torch::dropout(torch::tanh(b(torch::gelu(t))), 0.5, true); };
-    const auto middle = [&](const Tensor& t) { return torch::sigmoid(call(inner, call(inner, torch::relu(a(t))))); };
+    const auto inner = [&](const Tensor& t) {
+      return torch::dropout(torch::tanh(b(torch::gelu(t))), 0.5, true);
+    };
+    const auto middle = [&](const Tensor& t) {
+      return torch::sigmoid(call(inner, call(inner, torch::relu(a(t)))));
+    };
     const auto outer = [&](const Tensor& t) { return torch::exp(c(call(middle, torch::tanh(t)))); };
     const std::int64_t before = cpu_memory().live().count;
     const Tensor y = call(outer, x);
     if constexpr (std::is_same_v<decltype(call), WithCheckpoint>)
       if (!call.options.keep) CHECK(cpu_memory().live().count - before == 4 * 16 * 4);
     y.sum().backward();
-    return Tensors{y, x.grad(), a->weight.grad(), b->weight.grad(), b->bias.grad(), c->weight.grad()};
+    return Tensors{
+        y, x.grad(), a->weight.grad(), b->weight.grad(), b->bias.grad(), c->weight.grad()};
   };
   same_as_eager(program);
   same_as_eager(program, {.early_stop = false});
@@ -238,8 +252,11 @@ TEST_CASE("backward may be run again while the graph is retained") {
   const auto program = [](auto call) {
     torch::nn::Linear a(8, 8);
     const Tensor x = leaf({4, 8});
-    const auto inner = [&](const Tensor& t) { return torch::dropout(torch::tanh(a(t)), 0.5, true); };
-    const Tensor y = call([&](const Tensor& t) { return torch::exp(call(inner, torch::sin(t))); }, x);
+    const auto inner = [&](const Tensor& t) {
+      return torch::dropout(torch::tanh(a(t)), 0.5, true);
+    };
+    const Tensor y =
+        call([&](const Tensor& t) { return torch::exp(call(inner, torch::sin(t))); }, x);
     y.sum().backward({}, /*retain_graph=*/true);
     const Tensor first = x.grad().clone();
     y.sum().backward({}, /*retain_graph=*/true);
@@ -252,7 +269,8 @@ TEST_CASE("backward may be run again while the graph is retained") {
 
 TEST_CASE("what a partial backward did not use is let go at its end") {
   const Tensor x = leaf({16, 16}), w = leaf({16, 16});
-  const Tensor y = checkpoint([&](const Tensor& t) { return torch::exp(torch::tanh(torch::exp(t)) * w); }, x);
+  const Tensor y =
+      checkpoint([&](const Tensor& t) { return torch::exp(torch::tanh(torch::exp(t)) * w); }, x);
   const std::int64_t before = cpu_memory().live().count;
   Tensor g = torch::autograd::grad({y.sum()}, {w}, {}, /*retain_graph=*/true)[0];
   g.reset();
@@ -262,15 +280,17 @@ TEST_CASE("what a partial backward did not use is let go at its end") {
 TEST_CASE("arguments of all kinds reach the block both times") {
   same_as_eager([](auto call) {
     const Tensor x = leaf({4, 4}), y = leaf({4, 4}), mask = torch::rand({4, 4}) > 0.5;
-    const auto block = [](Tensor a, const std::vector<Tensor>& list, std::optional<Tensor> m, std::tuple<Tensor, int> pair, double s,
-                          const std::string& how, Tensor undefined) {
+    const auto block = [](Tensor a, const std::vector<Tensor>& list, std::optional<Tensor> m,
+                          std::tuple<Tensor, int> pair, double s, const std::string& how,
+                          Tensor undefined) {
       Tensor h = torch::exp(a * s) + list[0].sin() * list[1];
       if (m) h = h.masked_fill(*m, 0.5);
       if (how == "twice") h = torch::tanh(h) * std::get<1>(pair) + std::get<0>(pair).cos();
       CHECK(!undefined.defined());
       return std::tuple{h, torch::sigmoid(h), 7};
     };
-    const auto [a, b, seven] = call(block, x, std::vector{y, x}, std::optional{mask}, std::tuple{y, 3}, 0.5, "twice", Tensor());
+    const auto [a, b, seven] = call(block, x, std::vector{y, x}, std::optional{mask},
+                                    std::tuple{y, 3}, 0.5, "twice", Tensor());
     CHECK(seven == 7);
     (a.sum() + b.square().sum()).backward();
     return Tensors{a, b, x.grad(), y.grad()};
@@ -350,10 +370,12 @@ TEST_CASE("what autograd refuses without a checkpoint is refused with one") {
   };
   CHECK_THROWS_AS(spoils(x).sum().backward(), c10::Error);
   for (const bool early : {true, false}) {
-    const std::string text = message_of([&] { checkpoint({.early_stop = early}, spoils, x).sum().backward(); });
+    const std::string text =
+        message_of([&] { checkpoint({.early_stop = early}, spoils, x).sum().backward(); });
     CHECK(contains(text, "made by aten::"));
     CHECK(contains(text, "[4] Float"));
-    CHECK(contains(text, "was written in place after it was saved (version 1, saved at version 0)"));
+    CHECK(
+        contains(text, "was written in place after it was saved (version 1, saved at version 0)"));
   }
 }
 
@@ -362,7 +384,8 @@ TEST_CASE("an argument that is written before backward is refused") {
   const Tensor y = checkpoint([&](const Tensor& t) { return torch::exp(t + w); }, x);
   x.add_(1);
   const std::string text = message_of([&] { y.sum().backward(); });
-  CHECK(contains(text, "argument 0 ([2, 3] Float) was written in place after the forward (version 1, was 0)"));
+  CHECK(contains(
+      text, "argument 0 ([2, 3] Float) was written in place after the forward (version 1, was 0)"));
   CHECK(!w.grad().defined());
 }
 
@@ -376,9 +399,12 @@ TEST_CASE("a recorded write to a captured tensor is refused before it happens") 
         },
         x);
   });
-  CHECK(contains(text, "aten::mul_ writes in place to a tensor ([4] Float) that the function captures"));
+  CHECK(contains(text,
+                 "aten::mul_ writes in place to a tensor ([4] Float) that the function captures"));
   CHECK(same_bits(captured, torch::ones({4})));
-  CHECK(checkpoint([&](const Tensor& t, Tensor c) { return torch::exp(c.mul_(t)); }, x, captured.clone()).requires_grad());
+  CHECK(checkpoint([&](const Tensor& t, Tensor c) { return torch::exp(c.mul_(t)); }, x,
+                   captured.clone())
+            .requires_grad());
 }
 
 TEST_CASE("ops whose results are kept do not run again, all others do") {
@@ -389,11 +415,14 @@ TEST_CASE("ops whose results are kept do not run again, all others do") {
     const Tensor y = checkpoint(options, block, x);
     OpCounts ran;
     y.sum().backward();
-    return std::vector{ran.counts["aten::addmm"], ran.counts["aten::gelu"], ran.counts["aten::tanh"]};
+    return std::vector{ran.counts["aten::addmm"], ran.counts["aten::gelu"],
+                       ran.counts["aten::tanh"]};
   };
   CHECK(counted({}) == std::vector{2, 1, 1});
   CHECK(counted({.keep = keep_matmuls}) == std::vector{0, 1, 1});
-  CHECK(counted({.keep = [](std::string_view op) { return op == "aten::gelu" || op == "aten::tanh"; }}) == std::vector{2, 0, 0});
+  CHECK(counted({.keep = [](std::string_view op) {
+          return op == "aten::gelu" || op == "aten::tanh";
+        }}) == std::vector{2, 0, 0});
 }
 
 TEST_CASE("kept results: same numbers, with random ops among them and writes to them") {
@@ -412,7 +441,9 @@ TEST_CASE("kept results: same numbers, with random ops among them and writes to 
     (twice.sum() + z.square().sum()).backward({}, /*retain_graph=*/false);
     return Tensors{y, z, x.grad(), a->weight.grad(), b->weight.grad()};
   };
-  const auto random_too = [](std::string_view op) { return keep_matmuls(op) || op.find("bernoulli") != op.npos || op.find("dropout") != op.npos; };
+  const auto random_too = [](std::string_view op) {
+    return keep_matmuls(op) || op.find("bernoulli") != op.npos || op.find("dropout") != op.npos;
+  };
   // sin saves h, which the user then writes to: eager refuses that. Without it:
   const auto allowed = [](auto call) {
     torch::nn::Linear a(8, 8), b(8, 8);
@@ -462,7 +493,9 @@ TEST_CASE("generators of the user's own are as they were") {
   same_as_eager([](auto call) {
     at::Generator own = at::make_generator<at::CPUGeneratorImpl>(3);
     const Tensor x = leaf({8, 8});
-    const auto block = [&](const Tensor& t) { return torch::exp(t * torch::rand({8, 8}, own)) * torch::rand({8, 8}); };
+    const auto block = [&](const Tensor& t) {
+      return torch::exp(t * torch::rand({8, 8}, own)) * torch::rand({8, 8});
+    };
     const Tensor y = call(block, call(block, x));
     y.sum().backward();
     return Tensors{y, x.grad(), torch::rand({4}, own)};
@@ -492,7 +525,8 @@ TEST_CASE("a gradient of a gradient goes through a checkpoint as through eager")
     torch::nn::Linear a(8, 8);
     const Tensor x = leaf({4, 8});
     const auto inner = [&](const Tensor& t) { return torch::tanh(a(t)); };
-    const Tensor y = call([&](const Tensor& t) { return torch::exp(torch::dropout(call(inner, t), 0.5, true)); }, x);
+    const Tensor y = call(
+        [&](const Tensor& t) { return torch::exp(torch::dropout(call(inner, t), 0.5, true)); }, x);
     const Tensor g = torch::autograd::grad({y.sum()}, {x}, {}, true, /*create_graph=*/true)[0];
     (y.sum() + g.square().sum()).backward();
     return Tensors{y, g, x.grad(), a->weight.grad()};
@@ -506,7 +540,8 @@ TEST_CASE("a block may run backward inside of itself") {
     const Tensor x = leaf({4, 8}), w = leaf({8, 8});
     const auto block = [&](const Tensor& t) {
       const Tensor y = torch::tanh(torch::dropout(t, 0.5, true).mm(w));
-      const Tensor g = torch::autograd::grad({y.square().sum()}, {t}, {}, true, /*create_graph=*/true)[0];
+      const Tensor g =
+          torch::autograd::grad({y.square().sum()}, {t}, {}, true, /*create_graph=*/true)[0];
       return y + torch::sin(g);
     };
     const Tensor y = call(block, torch::exp(x));
@@ -536,7 +571,8 @@ struct AsksTwice : torch::autograd::Function<AsksTwice> {
 TEST_CASE("a function of the user's own may ask for what it saved more than once") {
   same_as_eager([](auto call) {
     const Tensor x = leaf({4});
-    const Tensor y = call([](const Tensor& t) { return torch::sin(AsksTwice::apply(torch::cos(t))); }, x);
+    const Tensor y =
+        call([](const Tensor& t) { return torch::sin(AsksTwice::apply(torch::cos(t))); }, x);
     y.sum().backward();
     return Tensors{y, x.grad()};
   });
@@ -559,7 +595,9 @@ TEST_CASE("an exception in the forward leaves nothing behind") {
   CHECK(same_bits(x.grad(), torch::exp(x)));
 }
 
-TEST_CASE("an exception while computing again leaves the state as it was, and backward may be tried again") {
+TEST_CASE(
+    "an exception while computing again leaves the state as it was, and backward may be tried "
+    "again") {
   const Tensor x = leaf({8});
   const Tensor count = torch::zeros({1});
   bool fails = true;
@@ -595,7 +633,9 @@ TEST_CASE("backward may be called from another thread") {
   same_as_eager([](auto call) {
     torch::nn::Linear a(8, 8);
     const Tensor x = leaf({4, 8});
-    const auto inner = [&](const Tensor& t) { return torch::dropout(torch::tanh(a(t)), 0.5, true); };
+    const auto inner = [&](const Tensor& t) {
+      return torch::dropout(torch::tanh(a(t)), 0.5, true);
+    };
     const Tensor y = call([&](const Tensor& t) { return torch::exp(call(inner, t)); }, x);
     const Tensor loss = y.sum();
     std::thread([&] { loss.backward(); }).join();
@@ -607,21 +647,28 @@ TEST_CASE("threads train their own models at once, and one graph may be used by 
   const auto train = [](int seed, auto call) {
     Tensor w = torch::arange(64, torch::kFloat).reshape({8, 8}).mul(0.01 * seed).requires_grad_();
     for (int i = 0; i < 20; ++i) {
-      const Tensor y = call([&](const Tensor& t) { return torch::exp(torch::tanh(t.mm(w)).mm(w)); }, torch::ones({4, 8}));
+      const Tensor y = call([&](const Tensor& t) { return torch::exp(torch::tanh(t.mm(w)).mm(w)); },
+                            torch::ones({4, 8}));
       y.sum().backward();
     }
     return w.grad();
   };
   std::vector<Tensor> found(4);
   std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) threads.emplace_back([&, i] { found[static_cast<std::size_t>(i)] = train(i, WithCheckpoint{}); });
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back(
+        [&, i] { found[static_cast<std::size_t>(i)] = train(i, WithCheckpoint{}); });
   for (std::thread& t : threads) t.join();
-  for (int i = 0; i < 4; ++i) CHECK(same_bits(found[static_cast<std::size_t>(i)], train(i, Plain{})));
+  for (int i = 0; i < 4; ++i)
+    CHECK(same_bits(found[static_cast<std::size_t>(i)], train(i, Plain{})));
 
   const Tensor x = leaf({64, 64});
-  const Tensor y = checkpoint([](const Tensor& t) { return torch::exp(torch::tanh(torch::sin(t))); }, x).sum();
+  const Tensor y =
+      checkpoint([](const Tensor& t) { return torch::exp(torch::tanh(torch::sin(t))); }, x).sum();
   Tensors grads(2);
-  const auto differentiate = [&](std::size_t i) { grads[i] = torch::autograd::grad({y}, {x}, {}, true)[0]; };
+  const auto differentiate = [&](std::size_t i) {
+    grads[i] = torch::autograd::grad({y}, {x}, {}, true)[0];
+  };
   std::thread other([&] { differentiate(0); });
   differentiate(1);
   other.join();
@@ -637,34 +684,50 @@ TEST_CASE("a function that does something else the second time is found out") {
     return message_of([&] { y.sum().backward(); });
   };
   SECTION("another shape") {
-    const std::string text = backward([&](const Tensor& t) { return torch::exp(torch::tanh(runs++ == 0 ? t : t.narrow(1, 0, 2))).sum(); });
-    CHECK(contains(text, "tensor 0 that is saved for backward is [4, 2] Float, made by aten::tanh"));
+    const std::string text = backward([&](const Tensor& t) {
+      return torch::exp(torch::tanh(runs++ == 0 ? t : t.narrow(1, 0, 2))).sum();
+    });
+    CHECK(
+        contains(text, "tensor 0 that is saved for backward is [4, 2] Float, made by aten::tanh"));
     CHECK(contains(text, "the first time it was [4, 6] Float, made by aten::tanh"));
   }
   SECTION("another dtype") {
-    const std::string text = backward([&](const Tensor& t) { return torch::exp(runs++ == 0 ? t * 1 : t.to(torch::kDouble)).sum(); });
-    CHECK(contains(text, "is [4, 6] Double, made by aten::exp; the first time it was [4, 6] Float, made by aten::exp"));
+    const std::string text = backward([&](const Tensor& t) {
+      return torch::exp(runs++ == 0 ? t * 1 : t.to(torch::kDouble)).sum();
+    });
+    CHECK(contains(text,
+                   "is [4, 6] Double, made by aten::exp; the first time it was [4, 6] Float, made "
+                   "by aten::exp"));
   }
   SECTION("fewer ops") {
-    const std::string text = backward([&](const Tensor& t) { return runs++ == 0 ? torch::exp(torch::tanh(t)).sum() : torch::tanh(t).sum(); });
+    const std::string text = backward([&](const Tensor& t) {
+      return runs++ == 0 ? torch::exp(torch::tanh(t)).sum() : torch::tanh(t).sum();
+    });
     CHECK(contains(text, "saved 1 tensors for backward, and 2 the first time"));
     CHECK(contains(text, "made by aten::exp ([4, 6] Float)"));
   }
   SECTION("more ops") {
-    const std::string text = backward([&](const Tensor& t) { return runs++ == 0 ? torch::tanh(t).sum() : torch::exp(torch::tanh(t)).sum(); });
+    const std::string text = backward([&](const Tensor& t) {
+      return runs++ == 0 ? torch::tanh(t).sum() : torch::exp(torch::tanh(t)).sum();
+    });
     CHECK(contains(text, "saves more tensors for backward than the 1 of the first time"));
     CHECK(contains(text, "aten::exp"));
   }
   SECTION("another kept op") {
-    const Tensor y = checkpoint({.keep = [](std::string_view op) { return op == "aten::exp" || op == "aten::tanh"; }, .early_stop = false},
-                                [&](const Tensor& t) { return runs++ == 0 ? torch::exp(t).sum() : torch::tanh(t).sum(); }, x);
-    CHECK(contains(message_of([&] { y.backward(); }), "is aten::tanh; the first time it was aten::exp"));
+    const Tensor y = checkpoint(
+        {.keep = [](std::string_view op) { return op == "aten::exp" || op == "aten::tanh"; },
+         .early_stop = false},
+        [&](const Tensor& t) { return runs++ == 0 ? torch::exp(t).sum() : torch::tanh(t).sum(); },
+        x);
+    CHECK(contains(message_of([&] { y.backward(); }),
+                   "is aten::tanh; the first time it was aten::exp"));
   }
   CHECK(DispatchHook::current() == nullptr);
 }
 
 TEST_CASE("a thousand steps leave the allocator where it was") {
-  torch::nn::Sequential model(torch::nn::Linear(16, 16), torch::nn::ReLU(), torch::nn::BatchNorm1d(16), torch::nn::Dropout(0.5),
+  torch::nn::Sequential model(torch::nn::Linear(16, 16), torch::nn::ReLU(),
+                              torch::nn::BatchNorm1d(16), torch::nn::Dropout(0.5),
                               torch::nn::Linear(16, 16), torch::nn::Tanh());
   const Tensor x = leaf({8, 16});
   const auto step = [&](const CheckpointOptions& options) {
@@ -677,7 +740,8 @@ TEST_CASE("a thousand steps leave the allocator where it was") {
   const std::int64_t before = cpu_memory().live().count;
   for (int i = 0; i < 1000; ++i) {
     step(i % 2 == 0 ? CheckpointOptions{} : CheckpointOptions{.keep = keep_matmuls});
-    if (cpu_memory().live().count != before) FAIL("step " << i << " left " << cpu_memory().live().count - before << " bytes");
+    if (cpu_memory().live().count != before)
+      FAIL("step " << i << " left " << cpu_memory().live().count - before << " bytes");
   }
   CHECK(cpu_memory().live().count == before);
 }
@@ -695,22 +759,30 @@ TEST_CASE("graphs that are never run backward leave nothing either") {
 TEST_CASE("checkpoint_sequential runs a chain in segments") {
   for (const std::size_t segments : {1U, 2U, 3U, 5U}) {
     same_as_eager([&](auto call) {
-      torch::nn::Sequential chain(torch::nn::Linear(8, 8), torch::nn::Tanh(), torch::nn::Dropout(0.5), torch::nn::Linear(8, 8),
+      torch::nn::Sequential chain(torch::nn::Linear(8, 8), torch::nn::Tanh(),
+                                  torch::nn::Dropout(0.5), torch::nn::Linear(8, 8),
                                   torch::nn::Sigmoid());
       const Tensor x = leaf({4, 8});
-      const Tensor y = std::is_same_v<decltype(call), Plain> ? chain->forward(x) : checkpoint_sequential(chain, segments, x);
+      const Tensor y = std::is_same_v<decltype(call), Plain>
+                           ? chain->forward(x)
+                           : checkpoint_sequential(chain, segments, x);
       y.square().sum().backward();
       return Tensors{y, x.grad(), chain->parameters()[0].grad(), chain->parameters()[2].grad()};
     });
   }
-  std::vector<std::function<Tensor(Tensor)>> functions(4, [](Tensor t) { return torch::exp(t * 0.5); });
+  std::vector<std::function<Tensor(Tensor)>> functions(
+      4, [](Tensor t) { return torch::exp(t * 0.5); });
   const Tensor x = leaf({16});
   const std::int64_t before = cpu_memory().live().count;
   const Tensor y = checkpoint_sequential(functions, 2, x);
-  CHECK(cpu_memory().live().count - before == 2 * 16 * 4);  // the results of exp of the last segment; the first keeps x alone
-  const std::string advice = " segments of 4 modules; name at least one, and no more than there are modules";
-  CHECK(refusal([&] { checkpoint_sequential(functions, 5, x); }) == "bad argument: checkpoint_sequential: 5" + advice);
-  CHECK(refusal([&] { checkpoint_sequential(functions, 0, x); }) == "bad argument: checkpoint_sequential: 0" + advice);
+  // the results of exp of the last segment; the first keeps x alone
+  CHECK(cpu_memory().live().count - before == 2 * 16 * 4);
+  const std::string advice =
+      " segments of 4 modules; name at least one, and no more than there are modules";
+  CHECK(refusal([&] { checkpoint_sequential(functions, 5, x); }) ==
+        "bad argument: checkpoint_sequential: 5" + advice);
+  CHECK(refusal([&] { checkpoint_sequential(functions, 0, x); }) ==
+        "bad argument: checkpoint_sequential: 0" + advice);
 }
 
 namespace {
@@ -739,19 +811,22 @@ TEST_CASE("Checkpointed is the same module, with the same names") {
   torch::manual_seed(1);
   torch::nn::Sequential eager(Block(8), torch::nn::Linear(8, 8), Block(8));
   torch::manual_seed(1);
-  torch::nn::Sequential ours(Checkpointed<Block>(8), Checkpointed<torch::nn::Linear>(8, 8), Checkpointed<BlockImpl>(8));
+  torch::nn::Sequential ours(Checkpointed<Block>(8), Checkpointed<torch::nn::Linear>(8, 8),
+                             Checkpointed<BlockImpl>(8));
   CHECK(names(*eager) == names(*ours));
   const Tensor x = torch::randn({4, 8});
   const std::int64_t before = cpu_memory().live().count;
   const Tensor y = ours->forward(x);
-  CHECK(cpu_memory().live().count - before == 3 * 4 * 8 * 4 + 2 * (32 + 32 + 8));  // one result a block, and what the statistics were
+  // one result a block, and what the statistics were
+  CHECK(cpu_memory().live().count - before == 3 * 4 * 8 * 4 + 2 * (32 + 32 + 8));
   const Tensor z = eager->forward(x);
   CHECK(same_bits(y, z));
   y.square().sum().backward();
   z.square().sum().backward();
   for (std::size_t i = 0; i < eager->parameters().size(); ++i)
     CHECK(same_bits(eager->parameters()[i].grad(), ours->parameters()[i].grad()));
-  for (std::size_t i = 0; i < eager->buffers().size(); ++i) CHECK(same_bits(eager->buffers()[i], ours->buffers()[i]));
+  for (std::size_t i = 0; i < eager->buffers().size(); ++i)
+    CHECK(same_bits(eager->buffers()[i], ours->buffers()[i]));
 }
 
 TEST_CASE("Checkpointed around a module that exists trains that module's parameters") {
@@ -775,10 +850,12 @@ TEST_CASE("modules of all kinds are called through their forward, and live until
   Tensor y, z, w;
   {
     Block block(8);
-    y = checkpoint(*block, torch::randn({4, 8}));               // the module itself
-    z = checkpoint(block.ptr(), torch::randn({4, 8}));          // a pointer to it
+    y = checkpoint(*block, torch::randn({4, 8}));       // the module itself
+    z = checkpoint(block.ptr(), torch::randn({4, 8}));  // a pointer to it
     w = checkpoint(&BlockImpl::forward, block.ptr(), torch::randn({4, 8}));
-    w = checkpoint([owned = std::make_unique<int>(2), block](const Tensor& x) mutable { return block(x) * *owned; }, w);
+    w = checkpoint([owned = std::make_unique<int>(2),
+                    block](const Tensor& x) mutable { return block(x) * *owned; },
+                   w);
   }
   (y.sum() + z.sum() + w.sum()).backward();
   CHECK(reprise::detail::is_borrowed<c10::IntArrayRef>);
@@ -787,11 +864,14 @@ TEST_CASE("modules of all kinds are called through their forward, and live until
 TEST_CASE("inside a TrainStep and a MemoryBudget's step a block is just called: the plan decides") {
   const auto make = [] {
     torch::manual_seed(4);
-    return torch::nn::Sequential(Checkpointed<Block>(8), torch::nn::Dropout(0.5), Checkpointed<Block>(8));
+    return torch::nn::Sequential(Checkpointed<Block>(8), torch::nn::Dropout(0.5),
+                                 Checkpointed<Block>(8));
   };
   const Tensor x = torch::randn({4, 8});
   torch::nn::Sequential eager = make(), compiled = make(), guided = make();
-  const auto loss_of = [&](torch::nn::Sequential& model) { return model->forward(x).square().sum(); };
+  const auto loss_of = [&](torch::nn::Sequential& model) {
+    return model->forward(x).square().sum();
+  };
   Replaying step{compiled, [&](Tensor) { return loss_of(compiled); }};
   MemoryBudget budget{1_GiB};
   for (int i = 0; i < 3; ++i) {
@@ -809,7 +889,8 @@ TEST_CASE("inside a TrainStep and a MemoryBudget's step a block is just called: 
     }
     CHECK(same_bits(expected, loss));
   }
-  CHECK(step.counters().captures == 2);  // the second call finds gradients to add to, and is another step
+  // the second call finds gradients to add to, and is another step
+  CHECK(step.counters().captures == 2);
   CHECK(step.counters().replays == 1);
   CHECK(step.counters().eager_runs == 0);
   for (std::size_t i = 0; i < eager->parameters().size(); ++i) {
@@ -818,8 +899,10 @@ TEST_CASE("inside a TrainStep and a MemoryBudget's step a block is just called: 
   }
 }
 
-TEST_CASE("where a TrainStep cannot run from its graph, the blocks that the user named are checkpoints") {
-  at::Generator own = at::detail::createCPUGenerator(7);  // its state at the next step cannot be known: no graph
+TEST_CASE(
+    "where a TrainStep cannot run from its graph, the blocks that the user named are checkpoints") {
+  // its state at the next step cannot be known: no graph
+  at::Generator own = at::detail::createCPUGenerator(7);
   torch::nn::Linear a(64, 64);
   const Tensor x = torch::randn({32, 64});
   int calls = 0;
@@ -869,10 +952,11 @@ TEST_CASE("where a MemoryBudget has no plan, the blocks that the user named can 
   }
   const Bytes waiting = cpu_memory().reserved() - cpu_memory().live();
   std::string notices;
-  MemoryBudget budget{cpu_memory().live() + 6400_KiB, {.plan_in_background = false,
-                                                      .over_budget = OverBudget::go_on,
-                                                      .blocks_where_unplanned = true,
-                                                      .on_notice = [&](const std::string& text) { notices += text + "\n"; }}};
+  MemoryBudget budget{cpu_memory().live() + 6400_KiB,
+                      {.plan_in_background = false,
+                       .over_budget = OverBudget::go_on,
+                       .blocks_where_unplanned = true,
+                       .on_notice = [&](const std::string& text) { notices += text + "\n"; }}};
   for (; step_number < 10; ++step_number) {
     INFO("step " << step_number << '\n' << notices);
     plain->zero_grad();
@@ -894,7 +978,8 @@ TEST_CASE("where a MemoryBudget has no plan, the blocks that the user named can 
     const bool blocks = budget.counters().block_steps > 0;
     CHECK(calls == (blocks ? 2 : 1) * (4 + step_number));
     if (blocks) CHECK(budget.last().peak - budget.last().base < eager);
-    if (blocks) CHECK(cpu_memory().reserved() - cpu_memory().live() == waiting);  // nothing waits for guided steps any more
+    // nothing waits for guided steps any more
+    if (blocks) CHECK(cpu_memory().reserved() - cpu_memory().live() == waiting);
   }
   CHECK(budget.counters().block_steps == 5);  // five that never come again are enough
   CHECK(contains(notices, "had not come before"));

@@ -1,5 +1,5 @@
-// The code that documents show, compiled as it stands (cmake/RepriseDocs.cmake takes it out of them). What a page takes for granted, a
-// model, an optimizer, data, is declared here.
+// The code that documents show, compiled as it stands (cmake/RepriseDocs.cmake takes it out of
+// them). What a page takes for granted, a model, an optimizer, data, is declared here.
 
 #include <torch/torch.h>
 
@@ -29,10 +29,13 @@ using namespace reprise::literals;
 
 torch::nn::Sequential model(torch::nn::Linear(4, 4)), block = model, layers = model;
 torch::nn::Linear fc_layer(64, 10);
-torch::Tensor x = torch::ones({2, 4}), y = torch::zeros({2}, torch::kLong), mask = torch::ones({2, 4});
+torch::Tensor x = torch::ones({2, 4}), y = torch::zeros({2}, torch::kLong),
+              mask = torch::ones({2, 4});
 std::vector<std::tuple<torch::Tensor, torch::Tensor>> batches{{x, y}};
 torch::optim::SGD optimizer(model->parameters(), 0.1);
-torch::Tensor loss_fn(const torch::Tensor& logits, const torch::Tensor& labels) { return torch::cross_entropy_loss(logits, labels); }
+torch::Tensor loss_fn(const torch::Tensor& logits, const torch::Tensor& labels) {
+  return torch::cross_entropy_loss(logits, labels);
+}
 
 /// Compiled, never made: a page about one stage takes what the stages before it made for granted.
 struct Documents {

@@ -1,5 +1,6 @@
-// What a training loop may do, each inside several budgets and bit for bit as without one; where the stream of ops repeats, planned from
-// the second step on, with ops that run again and nothing moved out.
+// What a training loop may do, each inside several budgets and bit for bit as without one; where
+// the stream of ops repeats, planned from the second step on, with ops that run again and nothing
+// moved out.
 
 #include <reprise_test/guided.hpp>
 #include <reprise_test/watched.hpp>
@@ -21,7 +22,8 @@ namespace {
 /// A stack trained by plain steps whose loss is what `loss` makes of it.
 Program with_loss(const std::function<Tensor(Stack&, const Tensor&, int)>& loss) {
   auto stack = std::make_shared<Stack>();
-  auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(), torch::optim::SGDOptions(0.01));
+  auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(),
+                                                       torch::optim::SGDOptions(0.01));
   const Tensor x = torch::randn({256, 64});
   return {[=](int i) {
             optimizer->zero_grad();
@@ -50,7 +52,8 @@ TEST_CASE("random ops of every kind draw the same again", "[guided]") {
                    [](Tensor h, int i) {
                      h = torch::gelu(h) * torch::rand_like(h);
                      if (i % 3 == 1) return h + torch::randn({64}) * 0.1;
-                     return i % 3 == 2 ? h * torch::bernoulli(torch::full_like(h, 0.8)) : torch::rrelu(h, 0.1, 0.3, true);
+                     return i % 3 == 2 ? h * torch::bernoulli(torch::full_like(h, 0.8))
+                                       : torch::rrelu(h, 0.1, 0.3, true);
                    })
           .pow(2)
           .mean();
@@ -61,25 +64,34 @@ TEST_CASE("random ops of every kind draw the same again", "[guided]") {
 TEST_CASE("batch norm's statistics move once a step", "[guided]") {
   check_planned(
       [] {
-    auto norms = std::make_shared<std::vector<torch::nn::BatchNorm1d>>();
-    for (int i = 0; i < 6; ++i) norms->emplace_back(64);
-    return and_state(with_loss([norms](Stack& stack, const Tensor& x, int) {
-                       for (auto& norm : *norms) norm->zero_grad();
-                       return stack.forward(x, [&](Tensor h, int i) { return torch::relu((*norms)[static_cast<std::size_t>(i)](h)); }).pow(2).mean();
-                     }),
-                     [norms] {
-                       std::vector<Tensor> all;
-                       for (auto& norm : *norms)
-                         for (const Tensor& t : all_of(*norm)) all.push_back(t);
-                       return all;
-                     });
-  }, {70, 50, 35, least}, 6, 2);
+        auto norms = std::make_shared<std::vector<torch::nn::BatchNorm1d>>();
+        for (int i = 0; i < 6; ++i) norms->emplace_back(64);
+        return and_state(with_loss([norms](Stack& stack, const Tensor& x, int) {
+                           for (auto& norm : *norms) norm->zero_grad();
+                           return stack
+                               .forward(
+                                   x,
+                                   [&](Tensor h, int i) {
+                                     return torch::relu((*norms)[static_cast<std::size_t>(i)](h));
+                                   })
+                               .pow(2)
+                               .mean();
+                         }),
+                         [norms] {
+                           std::vector<Tensor> all;
+                           for (auto& norm : *norms)
+                             for (const Tensor& t : all_of(*norm)) all.push_back(t);
+                           return all;
+                         });
+      },
+      {70, 50, 35, least}, 6, 2);
 }
 
 TEST_CASE("logits are kept and read after the optimizer's step", "[guided]") {
   check_planned([] {
     auto stack = std::make_shared<Stack>();
-    auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(), torch::optim::SGDOptions(0.01));
+    auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(),
+                                                         torch::optim::SGDOptions(0.01));
     auto seen = std::make_shared<Tensor>();
     const Tensor x = torch::randn({256, 64});
     return Program{[=](int) {
@@ -100,7 +112,8 @@ TEST_CASE("logits are kept and read after the optimizer's step", "[guided]") {
 TEST_CASE("a second backward pass after the optimizer's step", "[guided]") {
   const auto make = [] {
     torch::manual_seed(3);
-    auto biases = std::make_shared<std::vector<Tensor>>();  // not saved by addition: the graph outlives their change
+    // not saved by addition: the graph outlives their change
+    auto biases = std::make_shared<std::vector<Tensor>>();
     for (int i = 0; i < 8; ++i) biases->push_back(torch::randn({64}).requires_grad_());
     auto optimizer = std::make_shared<torch::optim::SGD>(*biases, torch::optim::SGDOptions(0.1));
     const Tensor x = torch::randn({256, 64});
@@ -121,7 +134,8 @@ TEST_CASE("a second backward pass after the optimizer's step", "[guided]") {
                    }};
   };
   check_planned(make, {70, least});
-  check_equal(make, {50, 35});  // below the least: after the optimizer's step nothing can be made again from what it has changed
+  // below the least: after the optimizer's step nothing can be made again from what it has changed
+  check_equal(make, {50, 35});
 }
 
 TEST_CASE("hooks on tensors see and change gradients", "[guided]") {
@@ -147,8 +161,11 @@ TEST_CASE("hooks on tensors see and change gradients", "[guided]") {
 
 TEST_CASE("gradient clipping, and the optimizer outside of the scope", "[guided]") {
   check_planned([] {
-    return stack_program({}, [optimizer = std::make_shared<std::unique_ptr<torch::optim::SGD>>()](Stack& stack, const Tensor& x, int) {
-      if (!*optimizer) *optimizer = std::make_unique<torch::optim::SGD>(stack.layers->parameters(), torch::optim::SGDOptions(0.1));
+    return stack_program({}, [optimizer = std::make_shared<std::unique_ptr<torch::optim::SGD>>()](
+                                 Stack& stack, const Tensor& x, int) {
+      if (!*optimizer)
+        *optimizer = std::make_unique<torch::optim::SGD>(stack.layers->parameters(),
+                                                         torch::optim::SGDOptions(0.1));
       (*optimizer)->zero_grad();
       stack.forward(x, gelu).pow(2).sum().backward();
       torch::nn::utils::clip_grad_norm_(stack.layers->parameters(), 1.0);
@@ -158,17 +175,21 @@ TEST_CASE("gradient clipping, and the optimizer outside of the scope", "[guided]
 }
 
 TEST_CASE("the optimizer outside of the scope", "[guided]") {
-  check_planned([] {
-    auto stack = std::make_shared<Stack>();
-    auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
-    const Tensor x = torch::randn({256, 64});
-    return Program{.step = [=](int) { stack->forward(x, gelu).pow(2).mean().backward(); },
-                   .state = [=] { return all_of(*stack->layers); },
-                   .after = [=](int) {
-                     optimizer->step();
-                     optimizer->zero_grad();
-                   }};
-  }, {70, 50, 35, least}, 6, 2);  // from the second step on there is momentum
+  check_planned(
+      [] {
+        auto stack = std::make_shared<Stack>();
+        auto optimizer = std::make_shared<torch::optim::SGD>(
+            stack->layers->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+        const Tensor x = torch::randn({256, 64});
+        return Program{.step = [=](int) { stack->forward(x, gelu).pow(2).mean().backward(); },
+                       .state = [=] { return all_of(*stack->layers); },
+                       .after =
+                           [=](int) {
+                             optimizer->step();
+                             optimizer->zero_grad();
+                           }};
+      },
+      {70, 50, 35, least}, 6, 2);  // from the second step on there is momentum
 }
 
 TEST_CASE("autocast", "[guided]") {
@@ -185,7 +206,8 @@ TEST_CASE("autocast", "[guided]") {
   if constexpr (can_watch_host<>) check_planned(make);
   const AsOlderLibTorch older;
   check_planned(make, {70, 50, 35});
-  check_equal(make, {least});  // there a plan would give up casts before an op has read them, when the host may still fill them
+  // there a plan would give up casts before an op has read them, when the host may still fill them
+  check_equal(make, {least});
 }
 
 namespace {
@@ -195,7 +217,8 @@ struct Swish : torch::autograd::Function<Swish> {
     context->save_for_backward({x, s});
     return x * s;
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradients) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
     const auto saved = context->get_saved_variables();
     return {gradients[0] * (saved[1] * (1 + saved[0] * (1 - saved[1])))};
   }
@@ -231,7 +254,8 @@ TEST_CASE("stochastic depth and teacher forcing by host randomness", "[guided]")
       Tensor h = x;
       for (auto& layer : *stack.layers) {
         if ((*random)() % 4 == 0) continue;
-        h = torch::gelu(layer.forward((*random)() % 2 == 0 ? h : torch::cat({h.narrow(0, 0, 128), x.narrow(0, 128, 128)})));
+        h = torch::gelu(layer.forward(
+            (*random)() % 2 == 0 ? h : torch::cat({h.narrow(0, 0, 128), x.narrow(0, 128, 128)})));
       }
       return h.pow(2).mean() + stack.layers->parameters()[0].sum() * 0.001;
     });
@@ -254,14 +278,16 @@ TEST_CASE("sequences of changing length are planned once each length has been se
   };
   const Reference expected = reference(make, 9);
   const Outcome outcome = run_inside(make, expected, 50);
-  for (std::size_t i = 4; i < outcome.steps.size(); ++i) {  // from the fourth step on there are gradients to be freed
+  // from the fourth step on there are gradients to be freed
+  for (std::size_t i = 4; i < outcome.steps.size(); ++i) {
     INFO("step " << i << ": " << outcome.steps[i].left_because);
     CHECK(outcome.steps[i].planned);
     CHECK(outcome.steps[i].left_because.empty());
   }
 }
 
-TEST_CASE("a stream that leaves one plan in the middle enters another that began the same", "[guided]") {
+TEST_CASE("a stream that leaves one plan in the middle enters another that began the same",
+          "[guided]") {
   const auto make = [] {
     return stack_program({}, [](Stack& stack, const Tensor& x, int i) {
       stack.layers->zero_grad(true);
@@ -273,9 +299,10 @@ TEST_CASE("a stream that leaves one plan in the middle enters another that began
   const Reference expected = reference(make, 10);
   const Outcome outcome = run_inside(make, expected, 50);
   for (std::size_t i = 4; i < outcome.steps.size(); ++i) {
-    INFO("step " << i << ": " << outcome.steps[i].left_because << " at " << outcome.steps[i].left_at);
-    // What the two plans keep of what they share depends on measured times: the one that is entered may lack room. Where none is entered,
-    // the reason is that another op came.
+    INFO("step " << i << ": " << outcome.steps[i].left_because << " at "
+                 << outcome.steps[i].left_at);
+    // What the two plans keep of what they share depends on measured times: the one that is entered
+    // may lack room. Where none is entered, the reason is that another op came.
     CHECK((outcome.steps[i].planned || outcome.steps[i].left_because == "memory ran out"));
   }
 }
@@ -316,7 +343,8 @@ TEST_CASE("a loop over time that writes slices in place", "[guided]") {
   if constexpr (can_watch_host<>) check_planned(make);
   const AsOlderLibTorch older;
   check_planned(make, {50, least});
-  check_equal(make, {35});  // less than a plan is found for: what zeros() made counts as the host's, and is not made again
+  // less than a plan is found for: what zeros() made counts as the host's, and is not made again
+  check_equal(make, {35});
 }
 
 TEST_CASE("views and as_strided over storages that are dropped", "[guided]") {
@@ -327,7 +355,8 @@ TEST_CASE("views and as_strided over storages that are dropped", "[guided]") {
                    [](Tensor h, int i) {
                      h = torch::gelu(h);
                      if (i % 2 == 0) return h.t().contiguous().t();
-                     return h.as_strided({256, 64}, {64, 1}) * h.view({-1}).narrow(0, 64, 64).view({1, 64});
+                     return h.as_strided({256, 64}, {64, 1}) *
+                            h.view({-1}).narrow(0, 64, 64).view({1, 64});
                    })
           .pow(2)
           .mean();
@@ -335,7 +364,8 @@ TEST_CASE("views and as_strided over storages that are dropped", "[guided]") {
   });
 }
 
-TEST_CASE("a validation pass inside of the scope, under NoGradGuard and InferenceMode", "[guided]") {
+TEST_CASE("a validation pass inside of the scope, under NoGradGuard and InferenceMode",
+          "[guided]") {
   check_planned([] {
     auto score = std::make_shared<std::vector<double>>();
     return and_state(with_loss([score](Stack& stack, const Tensor& x, int) {
@@ -355,7 +385,8 @@ TEST_CASE("a validation pass inside of the scope, under NoGradGuard and Inferenc
 TEST_CASE("sparse gradients of an embedding", "[guided]") {
   const auto make = [] {
     torch::manual_seed(2);
-    auto embedding = std::make_shared<torch::nn::Embedding>(torch::nn::EmbeddingOptions(500, 64).sparse(true));
+    auto embedding =
+        std::make_shared<torch::nn::Embedding>(torch::nn::EmbeddingOptions(500, 64).sparse(true));
     auto stack = std::make_shared<Stack>();
     const Tensor tokens = torch::randint(500, {256});
     return Program{[=](int) {
@@ -372,7 +403,8 @@ TEST_CASE("sparse gradients of an embedding", "[guided]") {
                      return tensors;
                    }};
   };
-  check_planned(make, {70, 50, 35, least}, 6, 2);  // from the second step on there are gradients to be freed
+  // from the second step on there are gradients to be freed
+  check_planned(make, {70, 50, 35, least}, 6, 2);
 }
 
 TEST_CASE("complex tensors with lazy conjugation", "[guided]") {
@@ -419,7 +451,11 @@ TEST_CASE("the host fills copies, and what was made after another tensor's shape
         for (int k = 0; k < 256 * 64; ++k) p[k] = 0.5f + static_cast<float>((k + i + layer) % 5);
         return made;
       };
-      return stack.forward(x, [&](const Tensor& h, int layer) { return torch::gelu(h * weights(h, layer)); }).pow(2).mean();
+      return stack
+          .forward(x,
+                   [&](const Tensor& h, int layer) { return torch::gelu(h * weights(h, layer)); })
+          .pow(2)
+          .mean();
     });
   };
   check_equal(make, {50});
@@ -427,19 +463,26 @@ TEST_CASE("the host fills copies, and what was made after another tensor's shape
   check_equal(make, {50, least});
 }
 
-TEST_CASE("masks that only ops fill are given up, whether LibTorch tells of the host or not", "[guided]") {
+TEST_CASE("masks that only ops fill are given up, whether LibTorch tells of the host or not",
+          "[guided]") {
   const AsOlderLibTorch older;
   check_planned([] {
     return with_loss([](Stack& stack, const Tensor& x, int) {
-      return stack.forward(x, [](const Tensor& h, int) { return torch::gelu(h) * torch::empty_like(h).bernoulli_(0.8); }).pow(2).mean();
+      return stack
+          .forward(x, [](const Tensor& h,
+                         int) { return torch::gelu(h) * torch::empty_like(h).bernoulli_(0.8); })
+          .pow(2)
+          .mean();
     });
   });
 }
 
-TEST_CASE("without LibTorch's word a source that the host has changed is an error, never another number", "[guided]") {
+TEST_CASE(
+    "without LibTorch's word a source that the host has changed is an error, never another number",
+    "[guided]") {
   const AsOlderLibTorch older;
   const Tensor x = torch::randn({256, 64}), bias = torch::randn({64}).requires_grad_();
-  const auto run = [&](const std::function<void(Tensor& source)>& between, bool read_again) {
+  const auto run = [&](const std::function<void(Tensor & source)>& between, bool read_again) {
     bias.mutable_grad() = Tensor();
     Tensor source = torch::zeros_like(x);
     Tensor h = torch::tanh(torch::tanh(source) + bias);
@@ -453,12 +496,14 @@ TEST_CASE("without LibTorch's word a source that the host has changed is an erro
     return bias.grad().clone();
   };
   const Tensor expected = run([](Tensor&) {}, false);
-  BasicMemoryBudget<LeastRecentlyUsed> budget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4}, {.max_plans = 0, .over_budget = OverBudget::go_on}};
+  BasicMemoryBudget<LeastRecentlyUsed> budget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
+                                              {.max_plans = 0, .over_budget = OverBudget::go_on}};
   for (const bool read_again : {false, true}) {
     CAPTURE(read_again);
     {
       auto step = budget.step();
-      CHECK_THROWS_WITH(run([](Tensor&) {}, read_again), contains("the host has written into what node 0 (zeros_like) made"));
+      CHECK_THROWS_WITH(run([](Tensor&) {}, read_again),
+                        contains("the host has written into what node 0 (zeros_like) made"));
     }
     auto step = budget.step();
     CHECK(same_bits(run([&](Tensor& source) { step.pin(source); }, read_again), expected));
@@ -466,7 +511,9 @@ TEST_CASE("without LibTorch's word a source that the host has changed is an erro
   CHECK_THAT(budget.summary(), contains("does not tell") && contains("step.pin(tensor)"));
 }
 
-TEST_CASE("verify finds what the host writes into an op's result, where LibTorch does not tell of it", "[guided]") {
+TEST_CASE(
+    "verify finds what the host writes into an op's result, where LibTorch does not tell of it",
+    "[guided]") {
   const AsOlderLibTorch older;
   const Tensor x = torch::randn({8, 8});
   MemoryBudget budget{1_GiB, {.verify = true}};
@@ -479,8 +526,9 @@ TEST_CASE("verify finds what the host writes into an op's result, where LibTorch
 
 namespace {
 
-/// Layers that keep their results alone for backward, so that nothing but what runs again reads `first` and `scale` a second time.
-/// Between forward and backward the host does what it likes to them.
+/// Layers that keep their results alone for backward, so that nothing but what runs again reads
+/// `first` and `scale` a second time. Between forward and backward the host does what it likes to
+/// them.
 Program with_host_writes(const std::function<void(Tensor& first, Tensor& scale, int step)>& write) {
   torch::manual_seed(3);
   auto biases = std::make_shared<std::vector<Tensor>>();
@@ -493,7 +541,8 @@ Program with_host_writes(const std::function<void(Tensor& first, Tensor& scale, 
             Tensor h = torch::tanh(torch::tanh(first) + scale);
             for (const Tensor& b : *biases) h = torch::tanh(torch::tanh(h + b));
             Tensor loss = h.pow(2).sum();
-            static_cast<void>(torch::tanh(x.repeat({8, 1})).sum());  // the peak: afterwards there is room
+            // the peak: afterwards there is room
+            static_cast<void>(torch::tanh(x.repeat({8, 1})).sum());
             write(first, scale, i);
             loss.backward();
           },
@@ -513,30 +562,51 @@ void fill_by_host(Tensor& t, float number) {
 
 TEST_CASE("what the host overwrites is no source of what was made from it before", "[guided]") {
   if constexpr (!can_watch_host<>) return;  // nobody tells
-  check_planned([] { return with_host_writes([](Tensor& first, Tensor&, int) { fill_by_host(first, 7); }); }, {70, 50, 35, least}, 6, 2);
-  check_equal([] { return with_host_writes([](Tensor&, Tensor& scale, int) { fill_by_host(scale, 7); }); }, {70, 50, 35, least}, 6);
+  check_planned(
+      [] { return with_host_writes([](Tensor& first, Tensor&, int) { fill_by_host(first, 7); }); },
+      {70, 50, 35, least}, 6, 2);
+  check_equal(
+      [] { return with_host_writes([](Tensor&, Tensor& scale, int) { fill_by_host(scale, 7); }); },
+      {70, 50, 35, least}, 6);
 }
 
 TEST_CASE("a plan ends where the host overwrites what it would make something from", "[guided]") {
   if constexpr (!can_watch_host<>) return;  // nobody tells
-  check_equal([] { return with_host_writes([](Tensor& first, Tensor&, int i) { if (i >= 3) fill_by_host(first, 7); }); }, {70, 50, 35, least}, 7);
-  check_equal([] { return with_host_writes([](Tensor&, Tensor& scale, int i) { if (i >= 3) fill_by_host(scale, 7); }); }, {70, 50, 35, least}, 7);
+  check_equal(
+      [] {
+        return with_host_writes([](Tensor& first, Tensor&, int i) {
+          if (i >= 3) fill_by_host(first, 7);
+        });
+      },
+      {70, 50, 35, least}, 7);
+  check_equal(
+      [] {
+        return with_host_writes([](Tensor&, Tensor& scale, int i) {
+          if (i >= 3) fill_by_host(scale, 7);
+        });
+      },
+      {70, 50, 35, least}, 7);
 }
 
-TEST_CASE("without LibTorch's word what the host fills alike in every step is not made again", "[guided]") {
+TEST_CASE("without LibTorch's word what the host fills alike in every step is not made again",
+          "[guided]") {
   const AsOlderLibTorch older;
-  check_equal([] {
-    return with_loss([](Stack& stack, const Tensor& x, int) {
-      const auto weights = [](const Tensor& like) {
-        const torch::NoGradGuard constant;
-        Tensor made = torch::empty_like(like);
-        float* p = made.data_ptr<float>();
-        for (int k = 0; k < 256 * 64; ++k) p[k] = 0.5f + static_cast<float>(k % 5);
-        return made;
-      };
-      return stack.forward(x, [&](const Tensor& h, int) { return torch::gelu(h * weights(h)); }).pow(2).mean();
-    });
-  }, {70, 50});
+  check_equal(
+      [] {
+        return with_loss([](Stack& stack, const Tensor& x, int) {
+          const auto weights = [](const Tensor& like) {
+            const torch::NoGradGuard constant;
+            Tensor made = torch::empty_like(like);
+            float* p = made.data_ptr<float>();
+            for (int k = 0; k < 256 * 64; ++k) p[k] = 0.5f + static_cast<float>(k % 5);
+            return made;
+          };
+          return stack.forward(x, [&](const Tensor& h, int) { return torch::gelu(h * weights(h)); })
+              .pow(2)
+              .mean();
+        });
+      },
+      {70, 50});
 }
 
 namespace {
@@ -560,12 +630,17 @@ struct Again {
   std::string_view op, before;
 };
 
-/// A plan that runs ops once more, each right before another; what they made is given up in between.
-Plan plan_with_again(const StepGraph& graph, const PlanRequest& request, std::initializer_list<Again> again) {
+/// A plan that runs ops once more, each right before another; what they made is given up in
+/// between.
+Plan plan_with_again(const StepGraph& graph, const PlanRequest& request,
+                     std::initializer_list<Again> again) {
   Plan plan = plan_own_order(graph);
-  const auto node = [&](std::string_view op) { return std::ranges::find_if(plan.schedule, [&](NodeId n) { return graph.node(n).op == op; }); };
+  const auto node = [&](std::string_view op) {
+    return std::ranges::find_if(plan.schedule, [&](NodeId n) { return graph.node(n).op == op; });
+  };
   for (const auto& [op, before] : again) {
-    if (node(before) == plan.schedule.end()) return plan_own_order(graph);  // of a step that was cut short
+    // of a step that was cut short
+    if (node(before) == plan.schedule.end()) return plan_own_order(graph);
     plan.schedule.insert(node(before), NodeId{*node(op)});
   }
   plan.peak = simulate(graph, plan.schedule).peak;
@@ -575,7 +650,8 @@ Plan plan_with_again(const StepGraph& graph, const PlanRequest& request, std::in
 
 }  // namespace
 
-TEST_CASE("without LibTorch's word nothing is made again from a copy that the host has changed", "[guided]") {
+TEST_CASE("without LibTorch's word nothing is made again from a copy that the host has changed",
+          "[guided]") {
   const AsOlderLibTorch older;
   const Tensor x = torch::randn({256, 64});
   const auto run = [&](bool fills) {
@@ -604,12 +680,17 @@ TEST_CASE("without LibTorch's word nothing is made again from a copy that the ho
     auto step = budget.step();
     CHECK_THROWS_WITH(run(true), contains("the host has written into what node 0 (clone) made"));
   };
-  const auto again = [](const StepGraph& graph, const PlanRequest& request) { return plan_with_again(graph, request, {{"aten::tanh", "aten::neg"}}); };
-  check(MemoryBudget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4}, {.planner = again, .plan_in_background = false, .refine = false}}, true);
+  const auto again = [](const StepGraph& graph, const PlanRequest& request) {
+    return plan_with_again(graph, request, {{"aten::tanh", "aten::neg"}});
+  };
+  check(MemoryBudget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
+                     {.planner = again, .plan_in_background = false, .refine = false}},
+        true);
   check(BasicMemoryBudget<DropThird>{cpu_memory().live() + 1_GiB, {.max_plans = 0}}, false);
 }
 
-TEST_CASE("without LibTorch's word what the host may be about to fill stays where it is", "[guided]") {
+TEST_CASE("without LibTorch's word what the host may be about to fill stays where it is",
+          "[guided]") {
   const AsOlderLibTorch older;
   const Tensor x = torch::randn({256, 64});
   const auto run = [&](bool fills) {
@@ -636,9 +717,15 @@ TEST_CASE("without LibTorch's word what the host may be about to fill stays wher
     CHECK(budget.last().evicted > 0);
   }
   SECTION("planned") {
-    MemoryBudget budget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
-                        {.planner = [](const StepGraph& graph, const PlanRequest& request) { return plan_with_again(graph, request, {{"aten::zeros_like", "aten::mul"}}); },
-                         .plan_in_background = false, .refine = false, .over_budget = OverBudget::go_on}};
+    MemoryBudget budget{
+        cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
+        {.planner =
+             [](const StepGraph& graph, const PlanRequest& request) {
+               return plan_with_again(graph, request, {{"aten::zeros_like", "aten::mul"}});
+             },
+         .plan_in_background = false,
+         .refine = false,
+         .over_budget = OverBudget::go_on}};
     for (int i = 0; i < 4; ++i) {
       Tensor result;
       {
@@ -675,7 +762,8 @@ TEST_CASE("without LibTorch's word what the host has changed is not given up", "
   }
 }
 
-TEST_CASE("without LibTorch's word a plan that is entered leaves what the host has filled", "[guided]") {
+TEST_CASE("without LibTorch's word a plan that is entered leaves what the host has filled",
+          "[guided]") {
   const AsOlderLibTorch older;
   const Tensor x = torch::randn({256, 64});
   const auto run = [&](bool sine, bool fills) {
@@ -689,11 +777,17 @@ TEST_CASE("without LibTorch's word a plan that is entered leaves what the host h
   };
   const Contents expected = contents({run(true, true)});
   MemoryBudget budget{cpu_memory().live() + Bytes{6 * 256 * 64 * 4},
-                      {.planner = [](const StepGraph& graph, const PlanRequest& request) {
-                         const bool sine = std::ranges::any_of(graph.nodes(), [](const auto& n) { return n.op == "aten::sin"; });
-                         return sine ? plan_with_again(graph, request, {{"aten::zeros_like", "aten::addcmul"}}) : plan_own_order(graph);
-                       },
-                       .plan_in_background = false, .refine = false, .over_budget = OverBudget::go_on}};
+                      {.planner =
+                           [](const StepGraph& graph, const PlanRequest& request) {
+                             const bool sine = std::ranges::any_of(
+                                 graph.nodes(), [](const auto& n) { return n.op == "aten::sin"; });
+                             return sine ? plan_with_again(graph, request,
+                                                           {{"aten::zeros_like", "aten::addcmul"}})
+                                         : plan_own_order(graph);
+                           },
+                       .plan_in_background = false,
+                       .refine = false,
+                       .over_budget = OverBudget::go_on}};
   for (const bool sine : {true, true, false, false, true, false}) {
     {
       auto step = budget.step();
@@ -709,14 +803,18 @@ TEST_CASE("without LibTorch's word a plan that is entered leaves what the host h
   CHECK((contents({result}) == expected));
 }
 
-TEST_CASE("a frame of the user's own memory that is gone, or another one, before backward", "[guided]") {
+TEST_CASE("a frame of the user's own memory that is gone, or another one, before backward",
+          "[guided]") {
   check_planned([] {
     auto frame = std::make_shared<std::vector<float>>(256 * 64);
     return with_loss([frame](Stack& stack, const Tensor& x, int i) {
       std::copy_n(x.const_data_ptr<float>(), frame->size(), frame->begin());
-      Tensor h = torch::from_blob(frame->data(), {256, 64}).tanh().add(0.1 * i);  // the tensor over it is gone at once
+      // the tensor over it is gone at once
+      Tensor h = torch::from_blob(frame->data(), {256, 64}).tanh().add(0.1 * i);
       std::fill(frame->begin(), frame->end(), 7.0f);
-      return stack.forward(h, [](const Tensor& y, int) { return torch::tanh(y).mul(2).sin(); }).pow(2).mean();
+      return stack.forward(h, [](const Tensor& y, int) { return torch::tanh(y).mul(2).sin(); })
+          .pow(2)
+          .mean();
     });
   });
 }
@@ -724,7 +822,9 @@ TEST_CASE("a frame of the user's own memory that is gone, or another one, before
 TEST_CASE("tensors without elements among the others", "[guided]") {
   check_equal([] {
     return with_loss([](Stack& stack, const Tensor& x, int) {
-      const auto forward = [&](const Tensor& in) { return stack.forward(in, [](const Tensor& y, int) { return torch::relu(y).tanh(); }); };
+      const auto forward = [&](const Tensor& in) {
+        return stack.forward(in, [](const Tensor& y, int) { return torch::relu(y).tanh(); });
+      };
       const Tensor none = forward(x.slice(0, 0, 0) * 2);
       return torch::sin(torch::cat({forward(x), none}, 0)).pow(2).mean();
     });
@@ -738,7 +838,8 @@ TEST_CASE("saving and printing in the middle of a step", "[guided]") {
                        Tensor h = stack.forward(x, gelu);
                        std::ostringstream out;
                        out << h.narrow(0, 0, 2);
-                       torch::save(stack.layers->parameters(), out);  // an archive: its bytes do not depend on when it is written
+                       // an archive: its bytes do not depend on when it is written
+                       torch::save(stack.layers->parameters(), out);
                        *texts += out.str().substr(0, 400);
                        return h.pow(2).mean();
                      }),
@@ -747,10 +848,13 @@ TEST_CASE("saving and printing in the middle of a step", "[guided]") {
                            torch::tensor(std::vector<std::int64_t>(texts->begin(), texts->end()))};
                      });
   };
-  check_planned<LargestFirst>(make);  // by measured times parameters may be moved out on a busy machine, and saving them then is an error
+  // by measured times parameters may be moved out on a busy machine, and saving them then is an
+  // error
+  check_planned<LargestFirst>(make);
 }
 
-TEST_CASE("a pointer to a dropped tensor is an error that names it, pin() gives one that stays", "[guided]") {
+TEST_CASE("a pointer to a dropped tensor is an error that names it, pin() gives one that stays",
+          "[guided]") {
   Stack stack;
   const Tensor x = torch::randn({256, 64});
   std::vector<Tensor> expected;
@@ -758,7 +862,8 @@ TEST_CASE("a pointer to a dropped tensor is an error that names it, pin() gives 
     expected.push_back(h.detach().clone());
     return torch::gelu(h);
   }));
-  MemoryBudget budget{cpu_memory().live() + Bytes{6 * 256 * 64 * 4}, {.max_plans = 0, .over_budget = OverBudget::go_on}};
+  MemoryBudget budget{cpu_memory().live() + Bytes{6 * 256 * 64 * 4},
+                      {.max_plans = 0, .over_budget = OverBudget::go_on}};
   std::vector<Tensor> kept;
   auto step = budget.step();
   Tensor out = stack.forward(x, [&](Tensor h, int) {
@@ -805,7 +910,8 @@ TEST_CASE("an exception in a kernel leaves the step as it was, and it goes on", 
 namespace {
 int failures_to_come = 0;
 Tensor failing_exp(const Tensor& x) {
-  if (failures_to_come > 0 && --failures_to_come == 0) throw std::runtime_error("the kernel failed");
+  if (failures_to_come > 0 && --failures_to_come == 0)
+    throw std::runtime_error("the kernel failed");
   return x.exp();
 }
 int runs_seen = 0;
@@ -819,7 +925,8 @@ Tensor counted_relu(const Tensor& x) {
 }
 int slow_calls_to_come = 0;
 Tensor slow_at_first(const Tensor& x) {
-  if (slow_calls_to_come > 0 && slow_calls_to_come-- > 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  if (slow_calls_to_come > 0 && slow_calls_to_come-- > 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   return x.tanh();
 }
 TORCH_LIBRARY(guided_test, library) {
@@ -837,7 +944,10 @@ TORCH_LIBRARY_IMPL(guided_test, CPU, library) {
   library.impl("fickle_relu", &fickle_relu);
 }
 Tensor call_op(const char* name, const Tensor& x) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Tensor(const Tensor&)>().call(x);
+  return c10::Dispatcher::singleton()
+      .findSchemaOrThrow(name, "")
+      .typed<Tensor(const Tensor&)>()
+      .call(x);
 }
 }  // namespace
 
@@ -845,7 +955,8 @@ TEST_CASE("ops that may not be repeated run once, those declared pure may run ag
   assume_pure("guided_test::pure_relu");
   Stack stack;
   const Tensor x = torch::randn({256, 64});
-  for (const auto& [name, once] : {std::pair{"guided_test::counted_relu", true}, {"guided_test::pure_relu", false}}) {
+  for (const auto& [name, once] :
+       {std::pair{"guided_test::counted_relu", true}, {"guided_test::pure_relu", false}}) {
     const auto forward = [&, op = name] {
       const torch::NoGradGuard no_grad;  // the op has no derivative
       Tensor h = x, sum = torch::zeros({256, 64});
@@ -855,7 +966,8 @@ TEST_CASE("ops that may not be repeated run once, those declared pure may run ag
       return sum;
     };
     const Contents expected = contents({forward()});
-    MemoryBudget budget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4}, {.max_plans = 0, .over_budget = OverBudget::go_on}};
+    MemoryBudget budget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
+                        {.max_plans = 0, .over_budget = OverBudget::go_on}};
     runs_seen = 0;
     Tensor result;
     {
@@ -868,13 +980,17 @@ TEST_CASE("ops that may not be repeated run once, those declared pure may run ag
   }
 }
 
-TEST_CASE("an exception while something is made again leaves every tensor readable, and the next step works", "[guided]") {
+TEST_CASE(
+    "an exception while something is made again leaves every tensor readable, and the next step "
+    "works",
+    "[guided]") {
   assume_pure("guided_test::failing_exp");
   const Tensor x = torch::randn({256, 64}) * 0.1;
   const auto run = [&](std::vector<Tensor>& all) {
     const torch::NoGradGuard no_grad;
     Tensor h = x;
-    for (int i = 0; i < 8; ++i) all.push_back(h = torch::tanh(call_op("guided_test::failing_exp", h)));
+    for (int i = 0; i < 8; ++i)
+      all.push_back(h = torch::tanh(call_op("guided_test::failing_exp", h)));
     Tensor sum = torch::zeros_like(x);
     for (const Tensor& t : all) sum = sum + t;
     return sum;
@@ -882,7 +998,8 @@ TEST_CASE("an exception while something is made again leaves every tensor readab
   std::vector<Tensor> plain, ours;
   const Contents expected = contents({run(plain)}), all = contents(plain);
   plain.clear();
-  MemoryBudget budget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4}, {.max_plans = 0, .over_budget = OverBudget::go_on}};
+  MemoryBudget budget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
+                      {.max_plans = 0, .over_budget = OverBudget::go_on}};
   const Bytes before = cpu_memory().live();
   failures_to_come = 9;  // eight in the loop, then the first that runs again
   const auto failing = [&] {
@@ -896,14 +1013,16 @@ TEST_CASE("an exception while something is made again leaves every tensor readab
   CHECK((contents({failing()}) == expected));
 }
 
-TEST_CASE("a stream is planned once more with the times of a step that was not the first", "[guided]") {
+TEST_CASE("a stream is planned once more with the times of a step that was not the first",
+          "[guided]") {
   assume_pure("guided_test::slow_at_first");
   const Tensor x = torch::randn({256, 64});
   const auto run = [&] {
     const torch::NoGradGuard no_grad;
     Tensor sum = torch::zeros_like(x);
     std::vector<Tensor> all;
-    for (int i = 0; i < 8; ++i) all.push_back(torch::gelu(call_op("guided_test::slow_at_first", x + i)));
+    for (int i = 0; i < 8; ++i)
+      all.push_back(torch::gelu(call_op("guided_test::slow_at_first", x + i)));
     for (const Tensor& t : all) sum = sum + t;
     return sum;
   };
@@ -933,11 +1052,15 @@ TEST_CASE("a stream is planned once more with the times of a step that was not t
     }
     CHECK(budget.counters().planned_steps == 4);
     CHECK(budget.counters().plans == (refine ? 2 : 1));  // not a third time, whatever ops take
-    CHECK((log.find("ops take another time than in the first step") != std::string::npos) == refine);
+    CHECK((log.find("ops take another time than in the first step") != std::string::npos) ==
+          refine);
   }
 }
 
-TEST_CASE("what a plan has in memory of its own is a source, also when what it was made from is overwritten", "[guided]") {
+TEST_CASE(
+    "what a plan has in memory of its own is a source, also when what it was made from is "
+    "overwritten",
+    "[guided]") {
   constexpr std::int64_t rows = 256, width = 64, size = rows * width * 4;
   const Tensor x = torch::randn({rows, width});
   Tensor w;
@@ -949,9 +1072,11 @@ TEST_CASE("what a plan has in memory of its own is a source, also when what it w
     static_cast<void>(torch::full({3 * rows, width}, 3.0f));
     return torch::neg(kept);
   };
-  // The product is made again before w changes and stays; tanh is made again from it when the second large tensor has come and gone.
+  // The product is made again before w changes and stays; tanh is made again from it when the
+  // second large tensor has come and gone.
   const auto planner = [](const StepGraph& graph, const PlanRequest& request) {
-    Plan plan = plan_with_again(graph, request, {{"aten::mm", "aten::add_"}, {"aten::tanh", "aten::neg"}});
+    Plan plan =
+        plan_with_again(graph, request, {{"aten::mm", "aten::add_"}, {"aten::tanh", "aten::neg"}});
     REQUIRE(plan.schedule.size() == graph.node_count() + 2);
     return plan;
   };
@@ -959,7 +1084,10 @@ TEST_CASE("what a plan has in memory of its own is a source, also when what it w
   fresh_w();
   const Contents expected = contents({run(), w});
   MemoryBudget budget{cpu_memory().live() + Bytes{4 * size},
-                      {.planner = planner, .plan_in_background = false, .refine = false, .over_budget = OverBudget::go_on}};
+                      {.planner = planner,
+                       .plan_in_background = false,
+                       .refine = false,
+                       .over_budget = OverBudget::go_on}};
   for (int i = 0; i < 3; ++i) {
     Tensor result;
     fresh_w();
@@ -986,11 +1114,13 @@ TEST_CASE("verify tells of an op that is not what it was said to be", "[guided]"
     const torch::NoGradGuard no_grad;
     Tensor h = x;
     std::vector<Tensor> all;
-    for (int i = 0; i < 8; ++i) all.push_back(h = torch::tanh(call_op("guided_test::fickle_relu", h)));
+    for (int i = 0; i < 8; ++i)
+      all.push_back(h = torch::tanh(call_op("guided_test::fickle_relu", h)));
     for (const Tensor& t : all) h = h + t;
   };
   for (const bool verify : {false, true}) {
-    MemoryBudget budget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4}, {.max_plans = 0, .over_budget = OverBudget::go_on, .verify = verify}};
+    MemoryBudget budget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
+                        {.max_plans = 0, .over_budget = OverBudget::go_on, .verify = verify}};
     std::string text;
     try {
       auto step = budget.step();
@@ -999,14 +1129,18 @@ TEST_CASE("verify tells of an op that is not what it was said to be", "[guided]"
       text = error.what();
     }
     CHECK(text.empty() == !verify);
-    if (verify) CHECK((text.find("fickle_relu") != std::string::npos && text.find("gave other bytes than its first run") != std::string::npos));
+    if (verify)
+      CHECK((text.find("fickle_relu") != std::string::npos &&
+             text.find("gave other bytes than its first run") != std::string::npos));
   }
 }
 
-TEST_CASE("a validation pass between the steps reads what they left, and is not part of them", "[guided]") {
+TEST_CASE("a validation pass between the steps reads what they left, and is not part of them",
+          "[guided]") {
   check_planned([] {
     auto stack = std::make_shared<Stack>();
-    auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(), torch::optim::SGDOptions(0.01));
+    auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(),
+                                                         torch::optim::SGDOptions(0.01));
     auto scores = std::make_shared<std::vector<double>>();
     const Tensor x = torch::randn({256, 64});
     return Program{.step =

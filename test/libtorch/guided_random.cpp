@@ -1,5 +1,5 @@
-// Random eager programs inside random budgets, under every eviction policy, with drops at random, and with everything dropped after every
-// op: bit for bit what they are without.
+// Random eager programs inside random budgets, under every eviction policy, with drops at random,
+// and with everything dropped after every op: bit for bit what they are without.
 
 #include <reprise_test/any_policy.hpp>
 #include <reprise_test/guided.hpp>
@@ -16,7 +16,8 @@ using torch::Tensor;
 namespace {
 
 struct Coverage {
-  std::size_t programs = 0, planned = 0, online = 0, recomputed = 0, moved = 0, threw = 0, entered = 0;
+  std::size_t programs = 0, planned = 0, online = 0, recomputed = 0, moved = 0, threw = 0,
+              entered = 0;
   std::vector<std::size_t> kind = std::vector<std::size_t>(all_kinds, 0);
 };
 
@@ -32,14 +33,17 @@ std::string describe(const std::vector<Script>& scripts) {
   std::string text;
   for (const Script& script : scripts) {
     for (const Action& action : script.actions)
-      text += kind_names[action.kind] + std::string("(") + std::to_string(action.a) + "," + std::to_string(action.b) + ") ";
-    text += std::string(script.twice ? "twice " : "") + (script.penalty ? "penalty " : "") + (script.update_between ? "update_between " : "") +
+      text += kind_names[action.kind] + std::string("(") + std::to_string(action.a) + "," +
+              std::to_string(action.b) + ") ";
+    text += std::string(script.twice ? "twice " : "") + (script.penalty ? "penalty " : "") +
+            (script.update_between ? "update_between " : "") +
             (script.accumulate ? "accumulate" : "") + " | ";
   }
   return text;
 }
 
-/// One step. What autograd says where it refuses an in-place write: it must then say the same inside a budget.
+/// One step. What autograd says where it refuses an in-place write: it must then say the same
+/// inside a budget.
 std::string run_step(World& world, const Script& script) {
   const ResetSwitches as_before;
   try {
@@ -79,9 +83,13 @@ void try_program(Rng& rng, Coverage& coverage, Draw draw = Draw::tame) {
 
   World ours(seed, rows);
   std::size_t mode = rng.below(8);
-  if (const char* forced = std::getenv("REPRISE_RANDOM_MODE")) mode = static_cast<std::size_t>(forced[0] - '0');
+  if (const char* forced = std::getenv("REPRISE_RANDOM_MODE"))
+    mode = static_cast<std::size_t>(forced[0] - '0');
   AnyPolicy::Policies policy;
-  MemoryBudgetOptions options{.planning = {.effort = 0.02}, .plan_in_background = false, .over_budget = OverBudget::go_on, .verify = true};
+  MemoryBudgetOptions options{.planning = {.effort = 0.02},
+                              .plan_in_background = false,
+                              .over_budget = OverBudget::go_on,
+                              .verify = true};
   if (mode == 1) policy = LargestFirst{};
   if (mode == 2) policy = LeastRecentlyUsed{};
   if (mode == 3) policy = NullEviction{};
@@ -89,7 +97,8 @@ void try_program(Rng& rng, Coverage& coverage, Draw draw = Draw::tame) {
   if (mode == 5) policy = EvictAtRandom{{}, 1, Rng{seed}};
   if (mode >= 4 && mode <= 6) options.max_plans = 0;
   const double share = 20 + static_cast<double>(rng.below(80));
-  BasicMemoryBudget<AnyPolicy> budget{Budget(cpu_memory().live() + share_of(share, took)), options, AnyPolicy(policy)};
+  BasicMemoryBudget<AnyPolicy> budget{Budget(cpu_memory().live() + share_of(share, took)), options,
+                                      AnyPolicy(policy)};
   for (int i = 0; i < steps; ++i) {
     INFO("step " << i << ", mode " << mode << ", " << share << " %");
     torch::manual_seed(seed + static_cast<std::uint64_t>(i));
@@ -100,10 +109,12 @@ void try_program(Rng& rng, Coverage& coverage, Draw draw = Draw::tame) {
     }
     REQUIRE(threw == throws[static_cast<std::size_t>(i)]);
     const Contents now = contents(ours.everything());
-    INFO("differs: " << differing(now, expected[static_cast<std::size_t>(i)]) << "; " << budget.summary() << budget.last().left_because);
+    INFO("differs: " << differing(now, expected[static_cast<std::size_t>(i)]) << "; "
+                     << budget.summary() << budget.last().left_because);
     REQUIRE((now == expected[static_cast<std::size_t>(i)]));
     const GuidedStepReport& last = budget.last();
-    if (last.planned && last.left_because.empty() && last.predicted_peak > Bytes{0}) CHECK(last.peak == last.predicted_peak);
+    if (last.planned && last.left_because.empty() && last.predicted_peak > Bytes{0})
+      CHECK(last.peak == last.predicted_peak);
     if (!last.over_budget) REQUIRE(last.peak <= last.budget);
     coverage.threw += !threw.empty();
     coverage.recomputed += last.recomputed > 0;
@@ -115,7 +126,8 @@ void try_program(Rng& rng, Coverage& coverage, Draw draw = Draw::tame) {
 }
 
 void try_programs(std::uint64_t seed, std::size_t count, Draw draw = Draw::tame) {
-  std::printf("random %s programs: seed %llu\n", draw == Draw::wild ? "wild" : "guided", static_cast<unsigned long long>(seed));
+  std::printf("random %s programs: seed %llu\n", draw == Draw::wild ? "wild" : "guided",
+              static_cast<unsigned long long>(seed));
   Coverage coverage;
   const char* only = std::getenv("REPRISE_RANDOM_PROGRAM");  // to look at one alone
   for (std::size_t i = 0; i < count; ++i) {
@@ -124,8 +136,11 @@ void try_programs(std::uint64_t seed, std::size_t count, Draw draw = Draw::tame)
     Rng rng{seed * 1'000'003 + i};
     try_program(rng, coverage, draw);
   }
-  std::printf("  %zu programs: %zu followed a plan, %zu ran online, %zu steps recomputed, %zu moved out, %zu threw\n", coverage.programs,
-              coverage.planned, coverage.online, coverage.recomputed, coverage.moved, coverage.threw);
+  std::printf(
+      "  %zu programs: %zu followed a plan, %zu ran online, %zu steps recomputed, %zu moved out, "
+      "%zu threw\n",
+      coverage.programs, coverage.planned, coverage.online, coverage.recomputed, coverage.moved,
+      coverage.threw);
   if (only != nullptr) return;
   CHECK(coverage.programs == count);
   CHECK(coverage.planned > count / 10);
@@ -138,9 +153,14 @@ void try_programs(std::uint64_t seed, std::size_t count, Draw draw = Draw::tame)
 
 }  // namespace
 
-TEST_CASE("a thousand random programs are the same inside any budget, whatever is dropped", "[guided]") { try_programs(1, 1000); }
+TEST_CASE("a thousand random programs are the same inside any budget, whatever is dropped",
+          "[guided]") {
+  try_programs(1, 1000);
+}
 
-TEST_CASE("two hundred wild programs are the same inside any budget", "[guided][wild]") { try_programs(7, 200, Draw::wild); }
+TEST_CASE("two hundred wild programs are the same inside any budget", "[guided][wild]") {
+  try_programs(7, 200, Draw::wild);
+}
 
 TEST_CASE("numbers that autograd keeps are part of the peak", "[guided]") {
   Coverage coverage;
@@ -157,6 +177,6 @@ TEST_CASE("ten thousand more", "[.full][guided]") {
 TEST_CASE("twenty thousand wild ones", "[.full][guided][wild]") {
   const char* seed = std::getenv("REPRISE_RANDOM_SEED");
   const char* count = std::getenv("REPRISE_RANDOM_COUNT");
-  try_programs(seed != nullptr ? std::strtoull(seed, nullptr, 10) : std::random_device{}(), count != nullptr ? std::strtoull(count, nullptr, 10) : 20'000,
-               Draw::wild);
+  try_programs(seed != nullptr ? std::strtoull(seed, nullptr, 10) : std::random_device{}(),
+               count != nullptr ? std::strtoull(count, nullptr, 10) : 20'000, Draw::wild);
 }

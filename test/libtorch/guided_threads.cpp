@@ -1,4 +1,5 @@
-// More than one thread or process around a step: what joins it, what does not, and work that goes on behind it.
+// More than one thread or process around a step: what joins it, what does not, and work that goes
+// on behind it.
 
 #include <reprise_test/guided.hpp>
 #include <reprise_test/temp_dir.hpp>
@@ -37,7 +38,9 @@ TEST_CASE("backward on a thread of its own that has joined the step", "[guided]"
   plain.forward(x, gelu).pow(2).mean().backward();
   const Contents expected = contents(all_of(*plain.layers));
   plain.layers->zero_grad();
-  MemoryBudget budget{cpu_memory().live() + Bytes{11 * activation}, {.planning = {.effort = 0.1}, .plan_in_background = false, .over_budget = OverBudget::go_on}};
+  MemoryBudget budget{
+      cpu_memory().live() + Bytes{11 * activation},
+      {.planning = {.effort = 0.1}, .plan_in_background = false, .over_budget = OverBudget::go_on}};
   for (int i = 0; i < 5; ++i) {
     ours.layers->zero_grad();
     {
@@ -55,24 +58,31 @@ TEST_CASE("backward on a thread of its own that has joined the step", "[guided]"
 }
 
 TEST_CASE("backward on a thread that has joined, at every budget", "[guided]") {
-  check_planned([] {
-    return stack_program({}, [](Stack& stack, const Tensor& x, int) {
-      stack.layers->zero_grad(true);
-      Tensor loss = stack.forward(x, gelu).pow(2).mean();
-      const DispatchHook* hook = DispatchHook::current();  // as step.here() does; none where the program runs by itself
-      std::thread([&] {
-        std::optional<DispatchHook::Joined> here;
-        if (hook != nullptr) here.emplace(*hook);
-        loss.backward();
-      }).join();
-    });
-  }, {70, 50, 35, least}, 6, 2);  // from the second step on there are gradients to be zeroed
+  check_planned(
+      [] {
+        return stack_program({}, [](Stack& stack, const Tensor& x, int) {
+          stack.layers->zero_grad(true);
+          Tensor loss = stack.forward(x, gelu).pow(2).mean();
+          // as step.here() does; none where the program runs by itself
+          const DispatchHook* hook = DispatchHook::current();
+          std::thread([&] {
+            std::optional<DispatchHook::Joined> here;
+            if (hook != nullptr) here.emplace(*hook);
+            loss.backward();
+          }).join();
+        });
+      },
+      {70, 50, 35, least}, 6, 2);  // from the second step on there are gradients to be zeroed
 }
 
-TEST_CASE("a thread that has not joined the step gets an error that says how to, and never reads what is not there", "[guided]") {
+TEST_CASE(
+    "a thread that has not joined the step gets an error that says how to, and never reads what is "
+    "not there",
+    "[guided]") {
   Stack stack;
   const Tensor x = torch::randn({256, 64});
-  MemoryBudget budget{cpu_memory().live() + Bytes{6 * activation}, {.max_plans = 0, .over_budget = OverBudget::go_on}};
+  MemoryBudget budget{cpu_memory().live() + Bytes{6 * activation},
+                      {.max_plans = 0, .over_budget = OverBudget::go_on}};
   std::string text;
   {
     auto step = budget.step();
@@ -85,7 +95,8 @@ TEST_CASE("a thread that has not joined the step gets an error that says how to,
       }
     }).join();
   }
-  CHECK(text.find(storages_can_be_guarded ? "auto here = step.here();" : "not allocated") != std::string::npos);
+  CHECK(text.find(storages_can_be_guarded ? "auto here = step.here();" : "not allocated") !=
+        std::string::npos);
   stack.layers->zero_grad();
   {
     auto step = budget.step();
@@ -96,7 +107,10 @@ TEST_CASE("a thread that has not joined the step gets an error that says how to,
   CHECK((contents(all_of(*stack.layers)) == contents(all_of(*plain.layers))));
 }
 
-TEST_CASE("a thread outside of the step takes pointers all the while, and neither waits for the other for ever", "[guided]") {
+TEST_CASE(
+    "a thread outside of the step takes pointers all the while, and neither waits for the other "
+    "for ever",
+    "[guided]") {
   Tensor w = torch::ones({64, 64});
   MemoryBudget budget{1_GiB, {.max_plans = 0}};
   std::atomic<bool> over = false;
@@ -112,7 +126,8 @@ TEST_CASE("a thread outside of the step takes pointers all the while, and neithe
   CHECK(budget.counters().steps == 2000);
 }
 
-TEST_CASE("tensors whose last holder is another thread die while the step gives others up", "[guided]") {
+TEST_CASE("tensors whose last holder is another thread die while the step gives others up",
+          "[guided]") {
   constexpr int count = 12;
   Tensor expected = torch::zeros({256, 64});
   for (int k = 0; k < count; ++k) expected = torch::tanh(expected + k);
@@ -132,7 +147,9 @@ TEST_CASE("tensors whose last holder is another thread die while the step gives 
   } end{over};
   std::string notices;
   MemoryBudget budget{cpu_memory().live() + Bytes{(count + 4) * activation},
-                      {.max_plans = 0, .over_budget = OverBudget::go_on, .on_notice = [&](const std::string& text) { notices += text + "\n"; }}};
+                      {.max_plans = 0,
+                       .over_budget = OverBudget::go_on,
+                       .on_notice = [&](const std::string& text) { notices += text + "\n"; }}};
   const torch::NoGradGuard no_grad;
   for (int i = 0; i < 300; ++i) {
     std::vector<Tensor> inputs;
@@ -153,7 +170,8 @@ TEST_CASE("tensors whose last holder is another thread die while the step gives 
   CHECK(budget.counters().steps == 300);
 }
 
-TEST_CASE("what another thread writes behind the step's back counts as written by the host", "[guided]") {
+TEST_CASE("what another thread writes behind the step's back counts as written by the host",
+          "[guided]") {
   if constexpr (!can_watch_host<>) return;  // nobody tells
   const Tensor x = torch::randn({256, 64});
   Tensor scale = torch::ones({256, 64});
@@ -170,7 +188,8 @@ TEST_CASE("what another thread writes behind the step's back counts as written b
   };
   const auto write = [&] { std::thread([&] { scale.mul_(0.25); }).join(); };
   const Contents expected = contents({run(write)});
-  MemoryBudget budget{cpu_memory().live() + Bytes{5 * activation}, {.max_plans = 0, .over_budget = OverBudget::go_on}};
+  MemoryBudget budget{cpu_memory().live() + Bytes{5 * activation},
+                      {.max_plans = 0, .over_budget = OverBudget::go_on}};
   Tensor result;
   {
     auto step = budget.step();
@@ -194,24 +213,32 @@ struct Numbers : torch::data::datasets::Dataset<Numbers> {
 TEST_CASE("a data loader with two workers inside of the step", "[guided]") {
   const auto make = [] {
     auto stack = std::make_shared<Stack>();
-    auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(), torch::optim::SGDOptions(0.01));
-    const Tensor numbers = torch::arange(20 * 64 * 64, torch::kFloat).view({20, 64, 64}) / (20 * 64 * 64);
-    return Program{.step =
-                       [=](int) {
-                         auto loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
-                             Numbers{numbers}.map(torch::data::transforms::Stack<>()),
-                             torch::data::DataLoaderOptions().batch_size(10).workers(2).enforce_ordering(true));
-                         for (auto& batch : *loader) {
-                           optimizer->zero_grad();
-                           (stack->forward(batch.data, gelu).mean({1, 2}) - batch.target).pow(2).mean().backward();
-                           optimizer->step();
-                         }
-                       },
-                   .state = [=] { return all_of(*stack->layers); },
-                   .alone = false};
+    auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(),
+                                                         torch::optim::SGDOptions(0.01));
+    const Tensor numbers =
+        torch::arange(20 * 64 * 64, torch::kFloat).view({20, 64, 64}) / (20 * 64 * 64);
+    return Program{
+        .step =
+            [=](int) {
+              auto loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
+                  Numbers{numbers}.map(torch::data::transforms::Stack<>()),
+                  torch::data::DataLoaderOptions().batch_size(10).workers(2).enforce_ordering(
+                      true));
+              for (auto& batch : *loader) {
+                optimizer->zero_grad();
+                (stack->forward(batch.data, gelu).mean({1, 2}) - batch.target)
+                    .pow(2)
+                    .mean()
+                    .backward();
+                optimizer->step();
+              }
+            },
+        .state = [=] { return all_of(*stack->layers); },
+        .alone = false};
   };
   const Reference expected = reference(make, 5, true);
-  for (double share : {70., 50., 35., least}) {  // what the workers hold, and when, is another thing in every step: planned or not
+  // what the workers hold, and when, is another thing in every step: planned or not
+  for (double share : {70., 50., 35., least}) {
     INFO(share << " %");
     CHECK(run_inside(make, expected, share).counters.recomputed > 0);
   }
@@ -222,7 +249,8 @@ TEST_CASE("a module that torch::jit::load gave is fine-tuned", "[guided]") {
   {
     torch::manual_seed(4);
     torch::jit::Module module("net");
-    for (int i = 0; i < 6; ++i) module.register_parameter("w" + std::to_string(i), torch::randn({64, 64}) * 0.1, false);
+    for (int i = 0; i < 6; ++i)
+      module.register_parameter("w" + std::to_string(i), torch::randn({64, 64}) * 0.1, false);
     module.define(R"(
 def forward(self, x):
     h = x
@@ -242,7 +270,8 @@ def forward(self, x):
         auto module = std::make_shared<torch::jit::Module>(torch::jit::load(in));
         std::vector<Tensor> parameters;
         for (const Tensor& p : module->parameters()) parameters.push_back(p.requires_grad_());
-        auto optimizer = std::make_shared<torch::optim::SGD>(parameters, torch::optim::SGDOptions(0.1));
+        auto optimizer =
+            std::make_shared<torch::optim::SGD>(parameters, torch::optim::SGDOptions(0.1));
         torch::manual_seed(5);
         const Tensor x = torch::randn({256, 64}) * 0.5;
         return Program{[=](int) {
@@ -256,14 +285,15 @@ def forward(self, x):
                          return tensors;
                        }};
       },
-      {70, 50, 35, least}, 8, 4);  // the interpreter profiles its first runs and rewrites the code after them
+      // the interpreter profiles its first runs and rewrites the code after them
+      {70, 50, 35, least}, 8, 4);
 }
 
 #ifdef USE_C10D_GLOO
 namespace {
 
-/// A loop whose gradients are added up over two processes while it goes on. `share`: of what can be saved; `least`: the smallest budget
-/// that a plan is found for; 0: without a budget.
+/// A loop whose gradients are added up over two processes while it goes on. `share`: of what can be
+/// saved; `least`: the smallest budget that a plan is found for; 0: without a budget.
 Contents all_reduced(int rank, const std::string& file, double share) {
   auto store = c10::make_intrusive<c10d::FileStore>(file, 2);
   auto options = c10d::ProcessGroupGloo::Options::create();
@@ -287,7 +317,9 @@ Contents all_reduced(int rank, const std::string& file, double share) {
     for (auto& work : works) work->wait();
     optimizer.step();
   };
-  MemoryBudget budget{Budget::savable(share > 0 ? share : 50), {.planner = plan_by_bytes, .planning = {.effort = 0.1}, .plan_in_background = false}};
+  MemoryBudget budget{
+      Budget::savable(share > 0 ? share : 50),
+      {.planner = plan_by_bytes, .planning = {.effort = 0.1}, .plan_in_background = false}};
   for (int i = 0; i < 6; ++i) {
     if (share == 0) {
       body();
@@ -298,7 +330,8 @@ Contents all_reduced(int rank, const std::string& file, double share) {
       body();
     }
     const GuidedStepReport& last = budget.last();
-    if (share == least && i == 1) budget.set(budget.advise().smallest + 256_KiB);  // what Gloo's thread holds a little longer
+    // what Gloo's thread holds a little longer
+    if (share == least && i == 1) budget.set(budget.advise().smallest + 256_KiB);
     if (i < 2) continue;  // from the second step on there are gradients to be zeroed
     CHECK(last.planned);
     CHECK(last.recomputed > 0);
@@ -315,14 +348,16 @@ constexpr double shares[] = {0, 70, 50, 35, least};
 TEST_CASE("the other process of the all-reduce", "[.gloo_peer]") {
   const char* file = std::getenv("REPRISE_TEST_STORE");
   if (file == nullptr) return;
-  for (double share : shares) static_cast<void>(all_reduced(1, file + std::to_string(share), share));
+  for (double share : shares)
+    static_cast<void>(all_reduced(1, file + std::to_string(share), share));
 }
 
 TEST_CASE("an asynchronous all-reduce of two processes inside of the step", "[guided]") {
   const TempDir dir;
   const std::string file = dir / "store";
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  const std::string command = "REPRISE_TEST_STORE='" + file + "' '" + self + "' '[.gloo_peer]' > /dev/null 2>&1";
+  const std::string command =
+      "REPRISE_TEST_STORE='" + file + "' '" + self + "' '[.gloo_peer]' > /dev/null 2>&1";
   int peer = -1;
   std::thread other([&] { peer = std::system(command.c_str()); });
   const Contents plain = all_reduced(0, file + std::to_string(shares[0]), shares[0]);

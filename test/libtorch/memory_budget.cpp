@@ -93,7 +93,10 @@ TEST_CASE("a planner of the user's own is asked, for plans and for advice", "[gu
   CHECK(asked > 0);
 }
 
-TEST_CASE("a plan of the user's own that cannot be followed is told of, and the steps stay inside the budget", "[guided]") {
+TEST_CASE(
+    "a plan of the user's own that cannot be followed is told of, and the steps stay inside the "
+    "budget",
+    "[guided]") {
   StackLoop loop;
   std::vector<std::string> notices;
   MemoryBudgetOptions options = at_once;
@@ -113,14 +116,21 @@ TEST_CASE("a plan of the user's own that cannot be followed is told of, and the 
     std::ranges::reverse(plan.schedule);
     return plan;
   };
-  const auto too_large = [](const StepGraph& graph, const PlanRequest& /*request*/) { return plan_own_order(graph); };
-  const auto fails = [](const StepGraph& /*graph*/, const PlanRequest& /*request*/) -> Plan { throw std::runtime_error("no idea"); };
+  const auto too_large = [](const StepGraph& graph, const PlanRequest& /*request*/) {
+    return plan_own_order(graph);
+  };
+  const auto fails = [](const StepGraph& /*graph*/, const PlanRequest& /*request*/) -> Plan {
+    throw std::runtime_error("no idea");
+  };
   CHECK(run(turned).find("no plan for") != std::string::npos);
   CHECK(run(too_large).find("one was made that holds") != std::string::npos);
   CHECK(run(fails).find("no idea") != std::string::npos);
 }
 
-TEST_CASE("an error above the budget is told as it is, also where the user's planner fails or says untrue things", "[guided]") {
+TEST_CASE(
+    "an error above the budget is told as it is, also where the user's planner fails or says "
+    "untrue things",
+    "[guided]") {
   StackLoop loop;
   MemoryBudgetOptions options = at_once;
   options.over_budget = OverBudget::error;
@@ -138,17 +148,22 @@ TEST_CASE("an error above the budget is told as it is, also where the user's pla
     FAIL("no error");
     return std::string{};
   };
-  const std::string none = error_with([](const StepGraph&, const PlanRequest&) -> Plan { throw 1; });
+  const std::string none =
+      error_with([](const StepGraph&, const PlanRequest&) -> Plan { throw 1; });
   CHECK(none.find("smallest feasible budget") == std::string::npos);
-  // All it ever gives is the graph's own order, as if that were inside every budget: what it takes is found out.
-  const std::string own = error_with([](const StepGraph& graph, const PlanRequest&) { return plan_own_order(graph); });
+  // All it ever gives is the graph's own order, as if that were inside every budget: what it takes
+  // is found out.
+  const std::string own =
+      error_with([](const StepGraph& graph, const PlanRequest&) { return plan_own_order(graph); });
   CHECK(own.find("for 0.0 % extra time") != std::string::npos);
   const std::string by_bytes = error_with(plan_by_bytes);
   CHECK(by_bytes.find("smallest feasible budget") != std::string::npos);
-  CHECK(by_bytes.find("for -") == std::string::npos);  // times are the graph's, not those that the planner reckons with
+  // times are the graph's, not those that the planner reckons with
+  CHECK(by_bytes.find("for -") == std::string::npos);
 }
 
-TEST_CASE("a strategy that there is not is an error at once, and names those that there are", "[guided]") {
+TEST_CASE("a strategy that there is not is an error at once, and names those that there are",
+          "[guided]") {
   try {
     MemoryBudget budget{1_GiB, {.strategy = "magic"}};
     FAIL("no error");
@@ -249,7 +264,8 @@ TEST_CASE("a report is a page about the step", "[guided]") {
   page << std::ifstream(file).rdbuf();
   CHECK(page.str().find("Memory before and after") != std::string::npos);
   CHECK(page.str().find("2 steps, 1 planned") != std::string::npos);
-  CHECK_THROWS_WITH(budget.report(folder / "no/such/folder.html", 0), contains("no/such/folder.html"));
+  CHECK_THROWS_WITH(budget.report(folder / "no/such/folder.html", 0),
+                    contains("no/such/folder.html"));
 }
 
 TEST_CASE("a log line when a plan is made, used for the first time, and left", "[guided]") {
@@ -292,7 +308,9 @@ TEST_CASE("REPRISE=off makes a step do nothing", "[guided]") {
   CHECK(budget.counters().steps == 0);
 }
 
-TEST_CASE("plans are made in the background while steps run online, and are taken up when they are there", "[guided]") {
+TEST_CASE(
+    "plans are made in the background while steps run online, and are taken up when they are there",
+    "[guided]") {
   StackLoop loop;
   MemoryBudget budget{1024_GiB, {.planning = {.effort = 0.1}, .plan_in_background = false}};
   loop.inside(budget);
@@ -308,7 +326,8 @@ TEST_CASE("plans are made in the background while steps run online, and are take
 
 TEST_CASE("a loop whose stream never comes again is not planned for ever", "[guided]") {
   StackLoop loop;
-  MemoryBudget budget{1024_GiB, {.planning = {.effort = 0.1}, .plan_in_background = false, .max_plans = 2}};
+  MemoryBudget budget{1024_GiB,
+                      {.planning = {.effort = 0.1}, .plan_in_background = false, .max_plans = 2}};
   for (int i = 0; i < 12; ++i) {
     auto step = budget.step();
     Tensor h = loop.x;

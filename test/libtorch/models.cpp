@@ -31,18 +31,28 @@ const std::vector<Known>& literature() {
       {"mlp", 2'913'290, {{"layers.0.weight", {1024, 784}}, {"layers.9.bias", {10}}}},
       {"resnet18",
        11'689'512,
-       {{"conv1.weight", {64, 3, 7, 7}}, {"layer1.0.conv1.weight", {64, 64, 3, 3}}, {"layer4.0.downsample.0.weight", {512, 256, 1, 1}}}},
+       {{"conv1.weight", {64, 3, 7, 7}},
+        {"layer1.0.conv1.weight", {64, 64, 3, 3}},
+        {"layer4.0.downsample.0.weight", {512, 256, 1, 1}}}},
       {"resnet50",
        25'557'032,
-       {{"layer1.0.conv3.weight", {256, 64, 1, 1}}, {"layer3.5.bn2.bias", {256}}, {"fc.weight", {1000, 2048}}}},
-      {"resnet152", 60'192'808, {{"layer3.35.conv2.weight", {256, 256, 3, 3}}, {"layer2.0.downsample.1.weight", {512}}}},
+       {{"layer1.0.conv3.weight", {256, 64, 1, 1}},
+        {"layer3.5.bn2.bias", {256}},
+        {"fc.weight", {1000, 2048}}}},
+      {"resnet152",
+       60'192'808,
+       {{"layer3.35.conv2.weight", {256, 256, 3, 3}}, {"layer2.0.downsample.1.weight", {512}}}},
       {"unet",
        31'037'698,
        {{"inc.double_conv.0.weight", {64, 3, 3, 3}},
         {"down4.maxpool_conv.1.double_conv.3.weight", {1024, 1024, 3, 3}},
         {"up1.up.weight", {1024, 512, 2, 2}},
         {"outc.conv.bias", {2}}}},
-      {"lstm", 19'780'400, {{"encoder.weight", {10'000, 650}}, {"rnn.weight_hh_l1", {2600, 650}}, {"decoder.bias", {10'000}}}},
+      {"lstm",
+       19'780'400,
+       {{"encoder.weight", {10'000, 650}},
+        {"rnn.weight_hh_l1", {2600, 650}},
+        {"decoder.bias", {10'000}}}},
       {"bert",
        109'514'298,
        {{"bert.embeddings.word_embeddings.weight", {30'522, 768}},
@@ -83,7 +93,8 @@ std::vector<double> train(Task& task, int steps) {
 }
 
 bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
-  return a.sizes() == b.sizes() && a.dtype() == b.dtype() && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+  return a.sizes() == b.sizes() && a.dtype() == b.dtype() &&
+         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
 std::string default_generator_state() {
@@ -133,12 +144,14 @@ TEST_CASE("the full models have the parameters that the literature gives them") 
 TEST_CASE("a tiny model has the kinds of layers of the full one") {
   for (const Known& known : literature()) {
     INFO(known.model);
-    CHECK(facts_of(*models::make(known.model, Config::tiny).module).kinds == full_facts(known.model).kinds);
+    CHECK(facts_of(*models::make(known.model, Config::tiny).module).kinds ==
+          full_facts(known.model).kinds);
   }
 }
 
 TEST_CASE("a tied weight is one parameter and gets both gradients") {
-  for (const auto& [model, name] : {std::pair{"bert", "bert.embeddings.word_embeddings.weight"}, {"gpt2", "transformer.wte.weight"}}) {
+  for (const auto& [model, name] : {std::pair{"bert", "bert.embeddings.word_embeddings.weight"},
+                                    {"gpt2", "transformer.wte.weight"}}) {
     Task task = models::make(model, Config::tiny);
     const auto batch = task.make_batch(0);
     task.loss(batch).backward();
@@ -154,7 +167,8 @@ TEST_CASE("every tiny model learns a batch by heart") {
     Task task = models::make(name, Config::tiny);
     const auto losses = train(task, 24);
     INFO(name << ": first " << losses.front() << ", last " << losses.back());
-    CHECK(std::all_of(losses.begin(), losses.end(), [](double loss) { return std::isfinite(loss); }));
+    CHECK(
+        std::all_of(losses.begin(), losses.end(), [](double loss) { return std::isfinite(loss); }));
     CHECK(losses[22] + losses[23] < 0.95 * (losses[0] + losses[1]));
   }
 }
@@ -172,7 +186,8 @@ TEST_CASE("every parameter of a tiny model gets a gradient") {
 
 TEST_CASE("the same seed gives the same losses, bit for bit, and another seed others") {
   for (const auto name : models::names()) {
-    Task first = models::make(name, Config::tiny, 0, 5), second = models::make(name, Config::tiny, 0, 5);
+    Task first = models::make(name, Config::tiny, 0, 5),
+         second = models::make(name, Config::tiny, 0, 5);
     Task other = models::make(name, Config::tiny, 0, 6);
     const auto losses = train(first, 3);
     INFO(name);
@@ -183,7 +198,8 @@ TEST_CASE("the same seed gives the same losses, bit for bit, and another seed ot
 
 TEST_CASE("a batch depends on seed and step alone") {
   for (const auto name : models::names()) {
-    const Task task = models::make(name, Config::tiny, 3, 5), same = models::make(name, Config::tiny, 3, 5);
+    const Task task = models::make(name, Config::tiny, 3, 5),
+               same = models::make(name, Config::tiny, 3, 5);
     const auto batch = task.make_batch(2);
     torch::manual_seed(99);
     const auto again = same.make_batch(2);
@@ -217,9 +233,12 @@ TEST_CASE("dropout draws new numbers every step") {
 }
 
 TEST_CASE("batch and size are what was asked for, and a size that does not fit is refused") {
-  CHECK(models::make("resnet18", Config::tiny, 3, 1, 40).make_batch(0)[0].sizes().vec() == std::vector<std::int64_t>{3, 3, 40, 40});
-  CHECK(models::make("bert", Config::tiny, 3, 1, 20).make_batch(0)[0].sizes().vec() == std::vector<std::int64_t>{3, 20});
-  CHECK(models::make("lstm", Config::tiny, 3, 1, 20).make_batch(0)[0].sizes().vec() == std::vector<std::int64_t>{20, 3});
+  CHECK(models::make("resnet18", Config::tiny, 3, 1, 40).make_batch(0)[0].sizes().vec() ==
+        std::vector<std::int64_t>{3, 3, 40, 40});
+  CHECK(models::make("bert", Config::tiny, 3, 1, 20).make_batch(0)[0].sizes().vec() ==
+        std::vector<std::int64_t>{3, 20});
+  CHECK(models::make("lstm", Config::tiny, 3, 1, 20).make_batch(0)[0].sizes().vec() ==
+        std::vector<std::int64_t>{20, 3});
   CHECK(models::make("vit", Config::tiny).batch == 4);
   CHECK_THROWS_AS(models::make("bert", Config::full, 1, 1, 513), reprise::Error);
   CHECK_THROWS_AS(models::make("vit", Config::tiny, 1, 1, 17), reprise::Error);

@@ -20,7 +20,8 @@ struct Net : torch::nn::Module {
       : a(register_module("a", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 8, 3).padding(1)))),
         bn(register_module("bn", torch::nn::BatchNorm2d(8))) {
     for (int i = 0; i < 8; ++i)
-      blocks.push_back(register_module(std::to_string(i), torch::nn::Conv2d(torch::nn::Conv2dOptions(8, 8, 3).padding(1))));
+      blocks.push_back(register_module(
+          std::to_string(i), torch::nn::Conv2d(torch::nn::Conv2dOptions(8, 8, 3).padding(1))));
   }
   Tensor forward(const Tensor& x) {
     auto h = bn(a(x)).relu_();
@@ -96,7 +97,8 @@ TEST_CASE("times are the median of the runs, warm-up not counted") {
   CHECK(median.nodes[0].samples == std::vector<Microseconds>{{30}, {40}, {50}, {60}});
   CHECK(median.nodes[0].time == Microseconds{45});
   CHECK(median.graph.node(NodeId{0}).time == Microseconds{45});
-  const Profile mean = Profiler<Rising, NullProbe>{}.run(captured, {.warmup = 0, .runs = 2, .aggregate = Aggregate::mean});
+  const Profile mean = Profiler<Rising, NullProbe>{}.run(
+      captured, {.warmup = 0, .runs = 2, .aggregate = Aggregate::mean});
   CHECK(mean.nodes.back().time == Microseconds{15});
   CHECK_THROWS_AS((Profiler<Rising, NullProbe>{}.run(captured, {.runs = 0})), Error);
 }
@@ -110,7 +112,8 @@ TEST_CASE("the probe sees exactly the bytes that the graph has") {
   const Bytes persistent = captured.graph().persistent_bytes();
   for (std::size_t i = 0; i < profile.nodes.size(); ++i) {
     INFO(captured.graph().node(NodeId{i}).name);
-    CHECK((profile.nodes[i].memory.peak - profile.base).count == (own.live_during[i] - persistent).count);
+    CHECK((profile.nodes[i].memory.peak - profile.base).count ==
+          (own.live_during[i] - persistent).count);
     const Bytes after = own.live_during[i] - captured.graph().node(NodeId{i}).workspace;
     CHECK((profile.nodes[i].memory.after - profile.base).count == (after - persistent).count);
   }
@@ -127,16 +130,22 @@ TEST_CASE("profiling inside a limit that the step does not fit into") {
   const Simulation own = simulate(captured.graph(), own_order(captured.graph()));
   const Bytes above = own.peak - captured.graph().persistent_bytes();
   const Bytes limit = base + Bytes{above.count / 3};
-  const Profile profile = Profiler<SteadyTimer, AllocatorProbe>{}.run(captured, {.memory_limit = limit});
+  const Profile profile =
+      Profiler<SteadyTimer, AllocatorProbe>{}.run(captured, {.memory_limit = limit});
   CHECK(profile.peak <= limit);
   CHECK(profile.bandwidth_out > 0);
-  CHECK(std::ranges::any_of(profile.storages,
-                            [](const StorageProfile& s) { return s.measured && s.swap_out.count > 0 && s.swap_in.count > 0; }));
+  CHECK(std::ranges::any_of(profile.storages, [](const StorageProfile& s) {
+    return s.measured && s.swap_out.count > 0 && s.swap_in.count > 0;
+  }));
   check_same(before, state_of(*f.net, f.x));
-  // What others are moved for is not the op's own time: a fixed timer of 1 us an op leaves nothing where something was moved.
-  const Profile fixed = Profiler<FixedTimer, AllocatorProbe>{FixedTimer{{1}}}.run(captured, {.memory_limit = limit});
-  CHECK(std::ranges::any_of(fixed.nodes, [](const NodeProfile& node) { return node.time == Microseconds{0}; }));
-  CHECK(std::ranges::any_of(fixed.nodes, [](const NodeProfile& node) { return node.time == Microseconds{1}; }));
+  // What others are moved for is not the op's own time: a fixed timer of 1 us an op leaves nothing
+  // where something was moved.
+  const Profile fixed =
+      Profiler<FixedTimer, AllocatorProbe>{FixedTimer{{1}}}.run(captured, {.memory_limit = limit});
+  CHECK(std::ranges::any_of(fixed.nodes,
+                            [](const NodeProfile& node) { return node.time == Microseconds{0}; }));
+  CHECK(std::ranges::any_of(fixed.nodes,
+                            [](const NodeProfile& node) { return node.time == Microseconds{1}; }));
   const Profile free = Profiler<SteadyTimer, AllocatorProbe>{}.run(captured);
   for (std::size_t i = 0; i < profile.nodes.size(); ++i)
     CHECK(profile.graph.node(NodeId{i}).workspace == free.graph.node(NodeId{i}).workspace);
@@ -148,10 +157,12 @@ TEST_CASE("cancelling leaves the model as it was") {
   const auto before = state_of(*f.net, f.x);
   std::stop_source stop;
   std::size_t seen = 0;
-  const ProfileOptions options{.stop = stop.get_token(), .progress = [&](std::size_t done, std::size_t total) {
+  const ProfileOptions options{.stop = stop.get_token(),
+                               .progress = [&](std::size_t done, std::size_t total) {
                                  CHECK(total == 4 * captured.graph().node_count());
                                  seen = done;
-                                 if (done == captured.graph().node_count() + 20) stop.request_stop();
+                                 if (done == captured.graph().node_count() + 20)
+                                   stop.request_stop();
                                }};
   try {
     static_cast<void>(Profiler<SteadyTimer, AllocatorProbe>{}.run(captured, options));
@@ -167,7 +178,8 @@ TEST_CASE("isolated: each distinct op is run once for all its repetitions") {
   Fixture f;
   auto captured = f.capture_step();
   const auto before = state_of(*f.net, f.x);
-  const Profile profile = Profiler<SteadyTimer, AllocatorProbe>{}.run(captured, {.runs = 2, .mode = ProfileMode::isolated});
+  const Profile profile = Profiler<SteadyTimer, AllocatorProbe>{}.run(
+      captured, {.runs = 2, .mode = ProfileMode::isolated});
   check_same(before, state_of(*f.net, f.x));
   CHECK(profile.isolated_ops < captured.graph().node_count() / 2);
   CHECK(profile.total_time().count > 0);
@@ -175,11 +187,13 @@ TEST_CASE("isolated: each distinct op is run once for all its repetitions") {
   std::vector<Microseconds> blocks;  // the eight equal convolutions
   for (std::size_t i = 0; i < captured.graph().node_count(); ++i) {
     const Node& node = captured.graph().node(NodeId{i});
-    if (node.op == "aten::convolution" && node.name != "a/convolution") blocks.push_back(profile.nodes[i].time);
+    if (node.op == "aten::convolution" && node.name != "a/convolution")
+      blocks.push_back(profile.nodes[i].time);
   }
   REQUIRE(blocks.size() == 8);
   for (const Microseconds time : blocks) CHECK(time == blocks.front());
-  const Profile both = Profiler<SteadyTimer, AllocatorProbe>{}.run(captured, {.mode = ProfileMode::both});
+  const Profile both =
+      Profiler<SteadyTimer, AllocatorProbe>{}.run(captured, {.mode = ProfileMode::both});
   CHECK(both.isolated_time.count > 0);
   CHECK(both.isolated_time != both.total_time());
 }
@@ -190,12 +204,13 @@ TEST_CASE("isolated ops say how far they are and can be cancelled") {
   const auto before = state_of(*f.net, f.x);
   std::stop_source stop;
   std::vector<std::size_t> seen;
-  const ProfileOptions options{
-      .mode = ProfileMode::isolated, .stop = stop.get_token(), .progress = [&](std::size_t done, std::size_t total) {
-        CHECK(total == captured.graph().node_count());
-        seen.push_back(done);
-        if (done == 3) stop.request_stop();
-      }};
+  const ProfileOptions options{.mode = ProfileMode::isolated,
+                               .stop = stop.get_token(),
+                               .progress = [&](std::size_t done, std::size_t total) {
+                                 CHECK(total == captured.graph().node_count());
+                                 seen.push_back(done);
+                                 if (done == 3) stop.request_stop();
+                               }};
   CHECK_THROWS_AS((Profiler<SteadyTimer, AllocatorProbe>{}.run(captured, options)), Error);
   CHECK(seen == std::vector<std::size_t>{0, 1, 2, 3});
   check_same(before, state_of(*f.net, f.x));
@@ -204,7 +219,8 @@ TEST_CASE("isolated ops say how far they are and can be cancelled") {
 TEST_CASE("transfers are measured for every storage on request") {
   Fixture f;
   auto captured = f.capture_step();
-  const Profile profile = Profiler<FixedTimer, NullProbe>{}.run(captured, {.warmup = 0, .runs = 1, .transfers = true});
+  const Profile profile =
+      Profiler<FixedTimer, NullProbe>{}.run(captured, {.warmup = 0, .runs = 1, .transfers = true});
   for (const StorageProfile& storage : profile.storages) {
     if (storage.bytes == 0_B) continue;
     CHECK(storage.swap_out.count > 0);
@@ -222,14 +238,17 @@ TEST_CASE("a model with running statistics is profiled several times inside a li
     for (const torch::Tensor& b : task.module->buffers()) copies.push_back(b.clone());
     return copies;
   }();
-  const Bytes unlimited = Profiler<FixedTimer, AllocatorProbe>{FixedTimer{}}.run(captured, {.warmup = 0, .runs = 1}).peak;
-  const Bytes limit = floor_bytes(captured.graph()) - captured.graph().persistent_bytes() + cpu_memory().live();
+  const Bytes unlimited = Profiler<FixedTimer, AllocatorProbe>{FixedTimer{}}
+                              .run(captured, {.warmup = 0, .runs = 1})
+                              .peak;
+  const Bytes limit =
+      floor_bytes(captured.graph()) - captured.graph().persistent_bytes() + cpu_memory().live();
   for (const int part : {2, 4, 10, 50}) {
     const Bytes tight = limit + Bytes{(unlimited - limit).count / part};
     INFO("limit " << tight.count << " of " << unlimited.count);
     REQUIRE(tight < unlimited);
-    const Profile profile =
-        Profiler<FixedTimer, AllocatorProbe>{FixedTimer{}}.run(captured, {.warmup = 1, .runs = 2, .memory_limit = tight});
+    const Profile profile = Profiler<FixedTimer, AllocatorProbe>{FixedTimer{}}.run(
+        captured, {.warmup = 1, .runs = 2, .memory_limit = tight});
     CHECK(profile.peak <= tight);
   }
   const auto after = task.module->buffers();

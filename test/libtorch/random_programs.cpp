@@ -1,4 +1,5 @@
-// Any valid schedule gives eager's bits: of random programs under random schedules, and of what needs a care of its own.
+// Any valid schedule gives eager's bits: of random programs under random schedules, and of what
+// needs a care of its own.
 
 #include <cstdio>
 #include <map>
@@ -50,8 +51,10 @@ struct Step {
 
 bool same(const Left& a, const Left& b) {
   bool equal = same_bits(a.loss, b.loss) && same_bits(a.generator, b.generator);
-  for (std::size_t i = 0; i < a.gradients.size(); ++i) equal = equal && same_bits(a.gradients[i], b.gradients[i]);
-  for (std::size_t i = 0; i < a.buffers.size(); ++i) equal = equal && same_bits(a.buffers[i], b.buffers[i]);
+  for (std::size_t i = 0; i < a.gradients.size(); ++i)
+    equal = equal && same_bits(a.gradients[i], b.gradients[i]);
+  for (std::size_t i = 0; i < a.buffers.size(); ++i)
+    equal = equal && same_bits(a.buffers[i], b.buffers[i]);
   return equal;
 }
 
@@ -66,11 +69,13 @@ struct Runner {
     lint(captured.graph(), rewriting);
     LibTorchProgram program = LibTorchBackend{}.compile(captured, rewriting);
     const BoundTensors& bound = captured.bound();
-    const Bindings bindings{bound.model.parameters, bound.model.buffers, bound.inputs, bound.leaves};
+    const Bindings bindings{bound.model.parameters, bound.model.buffers, bound.inputs,
+                            bound.leaves};
     step.rewind();
     RunOutcome outcome;
     ArenaMemory memory;
-    const ArenaLayout layout = layout_arena(captured.recording(), rewriting, trace, captured.result_count());
+    const ArenaLayout layout =
+        layout_arena(captured.recording(), rewriting, trace, captured.result_count());
     if (arena) memory.start(layout);
     const Bytes base = cpu_memory().live();
     cpu_memory().reset_peak();
@@ -98,7 +103,7 @@ CapturedStep capture_of(Step& step, AllocationTrace& trace) {
   return captured;
 }
 
-// ── random programs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── random programs ──────────────────────────────────────────────────────────────────────────────
 
 enum Kind : std::size_t {
   add,
@@ -119,15 +124,17 @@ enum Kind : std::size_t {
   softmax,
   kinds
 };
-const char* const kind_names[] = {"add",     "mul",   "mm",   "tanh",  "relu_",   "exp_",       "through_view", "transposed",
-                                  "dropout", "noise", "norm", "split", "largest", "layer_norm", "cat",          "softmax"};
+const char* const kind_names[] = {
+    "add",     "mul",   "mm",   "tanh",  "relu_",   "exp_",       "through_view", "transposed",
+    "dropout", "noise", "norm", "split", "largest", "layer_norm", "cat",          "softmax"};
 
 struct Piece {
   Kind kind{};
   std::size_t a = 0, b = 0;
 };
 
-Tensor compute(const Piece& piece, const Tensor& a, const Tensor& b, const std::vector<Tensor>& p, const std::vector<Tensor>& buffers) {
+Tensor compute(const Piece& piece, const Tensor& a, const Tensor& b, const std::vector<Tensor>& p,
+               const std::vector<Tensor>& buffers) {
   switch (piece.kind) {
     case add: return a + b;
     case mul: return a * b;
@@ -144,7 +151,8 @@ Tensor compute(const Piece& piece, const Tensor& a, const Tensor& b, const std::
     case transposed: return a.t().contiguous().t() + b.reshape({8, 4}).t().reshape({4, 8});
     case dropout: return torch::dropout(a, 0.4, true);
     case noise: return a * torch::rand_like(b);
-    case norm: return torch::batch_norm(a, p[1], p[2], buffers[0], buffers[1], true, 0.1, 1e-5, false);
+    case norm:
+      return torch::batch_norm(a, p[1], p[2], buffers[0], buffers[1], true, 0.1, 1e-5, false);
     case split: {
       const auto parts = torch::unsafe_split(a * 1.5, 4, 1);
       return torch::cat({parts[1], parts[0] * 2}, 1);
@@ -168,19 +176,22 @@ Step random_step(Rng& rng, std::vector<bool>& uses) {
   }
   torch::manual_seed(rng.below(1u << 30));
   Step step;
-  step.parameters = {(torch::randn({8, 8}) * 0.3).requires_grad_(), torch::randn({8}).requires_grad_(), torch::randn({8}).requires_grad_()};
+  step.parameters = {(torch::randn({8, 8}) * 0.3).requires_grad_(),
+                     torch::randn({8}).requires_grad_(), torch::randn({8}).requires_grad_()};
   step.buffers = {torch::zeros({8}), torch::ones({8})};
   step.inputs = {torch::randn({4, 8})};
   step.loss = [pieces, p = step.parameters, b = step.buffers](const std::vector<Tensor>& in) {
     std::vector<Tensor> pool{in[0] * p[1]};
-    for (const Piece& piece : pieces) pool.push_back(compute(piece, pool[piece.a], pool[piece.b], p, b));
+    for (const Piece& piece : pieces)
+      pool.push_back(compute(piece, pool[piece.a], pool[piece.b], p, b));
     return pool.back().pow(2).mean() + pool[pool.size() / 2].sum() * 0.01;
   };
   return step;
 }
 
 struct Coverage {
-  std::size_t programs = 0, cases = 0, refused = 0, recompute = 0, in_place = 0, views = 0, random = 0, several = 0, thrice = 0;
+  std::size_t programs = 0, cases = 0, refused = 0, recompute = 0, in_place = 0, views = 0,
+              random = 0, several = 0, thrice = 0;
   std::vector<std::size_t> kind = std::vector<std::size_t>(kinds, 0);
 
   void note(const CapturedStep& step, const Schedule& schedule) {
@@ -201,7 +212,8 @@ struct Coverage {
       }
     }
     ++cases;
-    recompute += any, in_place += overwrites, views += view, random += draws, several += many, thrice += more;
+    recompute += any, in_place += overwrites, views += view, random += draws, several += many,
+        thrice += more;
   }
 };
 
@@ -220,11 +232,13 @@ void try_programs(std::uint64_t seed, std::size_t count, Coverage& coverage) {
     for (std::size_t k = 0; k < kinds; ++k) coverage.kind[k] += uses[k];
     Runner runner{step, captured, trace};
     for (int s = 0; s < 3; ++s) {
-      const Schedule schedule = random_schedule(rng, captured.graph(), {.insertions = 1 + rng.below(5)});
+      const Schedule schedule =
+          random_schedule(rng, captured.graph(), {.insertions = 1 + rng.below(5)});
       try {
         REQUIRE(same(runner.run(schedule, s > 0), eager));
         coverage.note(captured, schedule);
-      } catch (const Error& e) {  // valid by the format, but it would compute something else: lint says so
+        // valid by the format, but it would compute something else: lint says so
+      } catch (const Error& e) {
         REQUIRE(e.code() == Errc::bad_schedule);
         ++coverage.refused;
       }
@@ -232,11 +246,13 @@ void try_programs(std::uint64_t seed, std::size_t count, Coverage& coverage) {
   }
 }
 
-/// A node and all that it needs, run again just before the first of its backward readers; `times` times.
+/// A node and all that it needs, run again just before the first of its backward readers; `times`
+/// times.
 Schedule run_again(const StepGraph& graph, std::string_view op, int times = 1) {
   NodeId node{};
   for (std::size_t i = 0; i < graph.node_count() && !node.valid(); ++i)
-    if (graph.node(NodeId{i}).op == op && graph.node(NodeId{i}).phase == Phase::forward) node = NodeId{i};
+    if (graph.node(NodeId{i}).op == op && graph.node(NodeId{i}).phase == Phase::forward)
+      node = NodeId{i};
   REQUIRE(node.valid());
   std::vector<bool> inside(graph.node_count(), false);
   Schedule todo{node};
@@ -251,7 +267,8 @@ Schedule run_again(const StepGraph& graph, std::string_view op, int times = 1) {
   std::sort(todo.begin(), todo.end());
   Schedule schedule;
   for (std::size_t i = 0; i < graph.node_count(); ++i) {
-    if (graph.node(NodeId{i}).phase == Phase::backward && (i == 0 || graph.node(NodeId{i - 1}).phase == Phase::forward))
+    if (graph.node(NodeId{i}).phase == Phase::backward &&
+        (i == 0 || graph.node(NodeId{i - 1}).phase == Phase::forward))
       for (int t = 0; t < times; ++t) schedule.insert(schedule.end(), todo.begin(), todo.end());
     schedule.push_back(NodeId{i});
   }
@@ -271,7 +288,8 @@ Schedule run_alone_again(const StepGraph& graph, std::string_view op, Again when
   const NodeId node = first_of(graph, op);
   Schedule schedule;
   for (std::size_t i = 0; i < graph.node_count(); ++i) {
-    const bool begins = graph.node(NodeId{i}).phase == Phase::backward && i > 0 && graph.node(NodeId{i - 1}).phase == Phase::forward;
+    const bool begins = graph.node(NodeId{i}).phase == Phase::backward && i > 0 &&
+                        graph.node(NodeId{i - 1}).phase == Phase::forward;
     if (when == Again::before_backward && begins) schedule.push_back(node);
     schedule.push_back(NodeId{i});
     if (when == Again::at_once && NodeId{i} == node) schedule.push_back(node);
@@ -279,7 +297,8 @@ Schedule run_alone_again(const StepGraph& graph, std::string_view op, Again when
   return schedule;
 }
 
-/// A schedule that runs the op twice on what it has already written is refused, and nothing has run.
+/// A schedule that runs the op twice on what it has already written is refused, and nothing has
+/// run.
 void is_refused_at_once(Step step, std::string_view op) {
   AllocationTrace trace;
   CapturedStep captured = capture_of(step, trace);
@@ -302,13 +321,18 @@ void is_right_again(Step step, std::string_view op, int times = 1) {
   CHECK(same(runner.run(schedule, true), eager));
 }
 
-Step small(std::function<Tensor(const std::vector<Tensor>& p, const std::vector<Tensor>& b, const Tensor& x)> f) {
+Step small(std::function<Tensor(const std::vector<Tensor>& p, const std::vector<Tensor>& b,
+                                const Tensor& x)>
+               f) {
   torch::manual_seed(4);
   Step step;
-  step.parameters = {(torch::randn({8, 8}) * 0.3).requires_grad_(), torch::randn({8}).requires_grad_(), torch::randn({8}).requires_grad_()};
+  step.parameters = {(torch::randn({8, 8}) * 0.3).requires_grad_(),
+                     torch::randn({8}).requires_grad_(), torch::randn({8}).requires_grad_()};
   step.buffers = {torch::zeros({8}), torch::ones({8}), torch::zeros({}, torch::kLong)};
   step.inputs = {torch::randn({4, 8})};
-  step.loss = [f, p = step.parameters, b = step.buffers](const std::vector<Tensor>& in) { return f(p, b, in[0]); };
+  step.loss = [f, p = step.parameters, b = step.buffers](const std::vector<Tensor>& in) {
+    return f(p, b, in[0]);
+  };
   return step;
 }
 
@@ -318,19 +342,23 @@ TEST_CASE("random programs under random valid schedules are eager's, bit for bit
   Coverage c;
   try_programs(20261116, 500, c);
   std::printf(
-      "%zu programs, %zu cases (%zu schedules refused by lint): %zu recompute, %zu in-place, %zu views, %zu random, "
+      "%zu programs, %zu cases (%zu schedules refused by lint): %zu recompute, %zu in-place, %zu "
+      "views, %zu random, "
       "%zu several outputs, %zu a node twice more\n",
-      c.programs, c.cases, c.refused, c.recompute, c.in_place, c.views, c.random, c.several, c.thrice);
+      c.programs, c.cases, c.refused, c.recompute, c.in_place, c.views, c.random, c.several,
+      c.thrice);
   for (std::size_t k = 0; k < kinds; ++k) std::printf("  %s %zu", kind_names[k], c.kind[k]);
   std::printf("\n");
   CHECK(c.programs >= 500);
   CHECK(2 * c.recompute >= c.cases);
-  for (const std::size_t covered : {c.in_place, c.views, c.random, c.several, c.thrice}) CHECK(20 * covered >= c.cases);
+  for (const std::size_t covered : {c.in_place, c.views, c.random, c.several, c.thrice})
+    CHECK(20 * covered >= c.cases);
   for (std::size_t k = 0; k < kinds; ++k) CHECK(20 * c.kind[k] >= c.programs);
   CHECK(20 * c.refused <= c.cases);
 }
 
-TEST_CASE("a dropout mask is the same when it is drawn again, and the stream is as if it had not been") {
+TEST_CASE(
+    "a dropout mask is the same when it is drawn again, and the stream is as if it had not been") {
   is_right_again(small([](const auto& p, const auto&, const Tensor& x) {
                    const Tensor dropped = torch::dropout(torch::mm(x, p[0]), 0.5, true);
                    const Tensor later = torch::rand({4});  // drawn between the two
@@ -350,7 +378,10 @@ TEST_CASE("random numbers that are drawn again between other draws") {
 
 TEST_CASE("batch norm's statistics move once, also when it is computed three times") {
   is_right_again(small([](const auto& p, const auto& b, const Tensor& x) {
-                   return torch::batch_norm(torch::mm(x, p[0]), p[1], p[2], b[0], b[1], true, 0.1, 1e-5, false).pow(2).sum();
+                   return torch::batch_norm(torch::mm(x, p[0]), p[1], p[2], b[0], b[1], true, 0.1,
+                                            1e-5, false)
+                       .pow(2)
+                       .sum();
                  }),
                  "aten::native_batch_norm", 2);
 }
@@ -360,13 +391,17 @@ TEST_CASE("the count of batches moves once: its node never runs again, batch nor
     const torch::NoGradGuard no_grad;
     b[2].add_(1);  // num_batches_tracked
     const torch::AutoGradMode grad(true);
-    return torch::batch_norm(torch::mm(x, p[0]), p[1], p[2], b[0], b[1], true, 0.1, 1e-5, false).pow(2).sum();
+    return torch::batch_norm(torch::mm(x, p[0]), p[1], p[2], b[0], b[1], true, 0.1, 1e-5, false)
+        .pow(2)
+        .sum();
   });
   is_right_again(step, "aten::native_batch_norm", 2);
   is_refused_at_once(step, "aten::add_");
 }
 
-TEST_CASE("an activation that was written in place is computed again through its input, never on its own output") {
+TEST_CASE(
+    "an activation that was written in place is computed again through its input, never on its own "
+    "output") {
   const Step step = small([](const auto& p, const auto&, const Tensor& x) {
     Tensor h = torch::mm(x, p[0]);
     return torch::leaky_relu_(h, 0.3).pow(2).sum();  // twice is not the same as once
@@ -376,7 +411,9 @@ TEST_CASE("an activation that was written in place is computed again through its
 }
 
 TEST_CASE("a view of something that is computed again") {
-  is_right_again(small([](const auto& p, const auto&, const Tensor& x) { return torch::mm(x, p[0]).t().narrow(0, 2, 3).pow(2).sum(); }),
+  is_right_again(small([](const auto& p, const auto&, const Tensor& x) {
+                   return torch::mm(x, p[0]).t().narrow(0, 2, 3).pow(2).sum();
+                 }),
                  "aten::slice");
 }
 
@@ -391,9 +428,10 @@ TEST_CASE("writes through a view are made again") {
 }
 
 TEST_CASE("a parameter that is used twice") {
-  is_right_again(
-      small([](const auto& p, const auto&, const Tensor& x) { return torch::mm(torch::tanh(torch::mm(x, p[0])), p[0].t()).pow(2).sum(); }),
-      "aten::tanh");
+  is_right_again(small([](const auto& p, const auto&, const Tensor& x) {
+                   return torch::mm(torch::tanh(torch::mm(x, p[0])), p[0].t()).pow(2).sum();
+                 }),
+                 "aten::tanh");
 }
 
 TEST_CASE("a parameter that two modules share is one storage, counted once") {
@@ -410,7 +448,8 @@ TEST_CASE("a parameter that two modules share is one storage, counted once") {
   const CapturedStep captured = capture_of(step, trace);
   Bytes parameters{};
   for (std::size_t i = 0; i < captured.graph().value_count(); ++i)
-    if (captured.graph().value(ValueId{i}).role == Role::parameter) parameters += captured.graph().value(ValueId{i}).bytes;
+    if (captured.graph().value(ValueId{i}).role == Role::parameter)
+      parameters += captured.graph().value(ValueId{i}).bytes;
   CHECK(parameters == Bytes{8 * 8 * 4});
 }
 

@@ -1,4 +1,5 @@
-// Every model of examples/models, trained eagerly and from its graph: five optimizer steps, the same bits.
+// Every model of examples/models, trained eagerly and from its graph: five optimizer steps, the
+// same bits.
 
 #include "models/task.hpp"
 
@@ -10,14 +11,16 @@ using namespace reprise::testing;
 namespace {
 
 void train_both_ways(std::string_view name, OptimizerKind optimizer, int threads) {
-  INFO(name << ", " << (optimizer == OptimizerKind::adam ? "Adam" : "SGD with momentum") << ", " << threads << " threads");
+  INFO(name << ", " << (optimizer == OptimizerKind::adam ? "Adam" : "SGD with momentum") << ", "
+            << threads << " threads");
   at::set_num_threads(threads);
   const auto make = [&] {
     models::Task task = models::make(name, models::Config::tiny);
     return Subject{task.module->parameters(), task.loss, task.module->buffers(), task.module};
   };
   const models::Task data = models::make(name, models::Config::tiny);
-  const StepCounters counters = compare_with_eager(make, [&](int i) { return data.make_batch(i); }, {.optimizer = optimizer});
+  const StepCounters counters =
+      compare_with_eager(make, [&](int i) { return data.make_batch(i); }, {.optimizer = optimizer});
   CHECK(counters.captures == 1);
   CHECK(counters.replays == 4);
 }

@@ -1,6 +1,8 @@
-// Budgets for which steps are slow: what is said, and what is done about it; and budgets that are found by what they cost.
+// Budgets for which steps are slow: what is said, and what is done about it; and budgets that are
+// found by what they cost.
 //
-// No measured time decides: slow_down is so small that every step is slow, or so large that none is.
+// No measured time decides: slow_down is so small that every step is slow, or so large that none
+// is.
 
 #include <reprise_test/guided.hpp>
 #include <reprise_test/watched.hpp>
@@ -24,7 +26,8 @@ Contents eager(const StackLoop& like, int steps) {
 /// Finds nothing below a share of what the step takes in its own order.
 Plan lazy_planner(const StepGraph& graph, const PlanRequest& request) {
   const Bytes floor = floor_bytes(graph), own = simulate(graph, own_order(graph)).peak;
-  return request.budget < floor + share_of(60, own - floor) ? plan_own_order(graph) : plan_by_bytes(graph, request);
+  return request.budget < floor + share_of(60, own - floor) ? plan_own_order(graph)
+                                                            : plan_by_bytes(graph, request);
 }
 
 struct Told {
@@ -32,8 +35,12 @@ struct Told {
   MemoryBudgetOptions options{};
 
   explicit Told(WhenSlow when, double slow_down = 0) {
-    options = {.planner = lazy_planner, .planning = {.effort = 0.1}, .plan_in_background = false, .over_budget = OverBudget::go_on,
-               .slow_down = slow_down, .when_slow = when};
+    options = {.planner = lazy_planner,
+               .planning = {.effort = 0.1},
+               .plan_in_background = false,
+               .over_budget = OverBudget::go_on,
+               .slow_down = slow_down,
+               .when_slow = when};
     options.on_notice = [this](const std::string& text) {
       all.push_back(text);
       if (text.find("times what their own ops take") != std::string::npos) slow.push_back(text);
@@ -48,7 +55,9 @@ struct Tight {
   Bytes bytes{}, smallest{};
 
   explicit Tight(StackLoop& loop) {
-    MemoryBudget probe{1024_GiB, {.planner = lazy_planner, .planning = {.effort = 0.1}, .plan_in_background = false}};
+    MemoryBudget probe{
+        1024_GiB,
+        {.planner = lazy_planner, .planning = {.effort = 0.1}, .plan_in_background = false}};
     loop.inside(probe);
     smallest = probe.advise().smallest;
     bytes = probe.last().floor + share_of(25, probe.last().eager_peak - probe.last().floor);
@@ -69,7 +78,8 @@ TEST_CASE("steps that are slow in their budget say so once, and what budget woul
     CHECK(budget.last().peak <= tight.bytes);
   }
   REQUIRE(told.slow.size() == 1);
-  CHECK(told.slow[0].find("(" + std::to_string(tight.smallest.count) + " bytes)") != std::string::npos);
+  CHECK(told.slow[0].find("(" + std::to_string(tight.smallest.count) + " bytes)") !=
+        std::string::npos);
   CHECK((contents(all_of(*loop.stack.layers)) == eager(loop, 5)));
 
   budget.set(tight.smallest);  // as it was told
@@ -93,7 +103,8 @@ TEST_CASE("steps that are not slow say nothing", "[guided]") {
   CHECK(unlimited.slow.empty());
 }
 
-TEST_CASE("slow steps go above their budget where that is asked for, to the smallest plan", "[guided]") {
+TEST_CASE("slow steps go above their budget where that is asked for, to the smallest plan",
+          "[guided]") {
   StackLoop loop;
   const Tight tight(loop);
   Told told(WhenSlow::go_above);
@@ -124,7 +135,8 @@ TEST_CASE("slow steps fail where that is asked for, before the next one begins",
   Told told(WhenSlow::fail);
   MemoryBudget budget{tight.bytes, told.options};
   loop.inside(budget);
-  CHECK_THROWS_WITH(budget.step(), contains("times what their own ops take") && contains(std::to_string(tight.smallest.count)));
+  CHECK_THROWS_WITH(budget.step(), contains("times what their own ops take") &&
+                                       contains(std::to_string(tight.smallest.count)));
   CHECK((contents(all_of(*loop.stack.layers)) == eager(loop, 2)));
   budget.set(tight.smallest);
   for (int i = 0; i < 2; ++i) loop.inside(budget);
@@ -142,14 +154,18 @@ TEST_CASE("advice in the background is told of when it is there", "[guided]") {
     budget.wait();
   }
   REQUIRE(told.slow.size() == 1);
-  CHECK(told.slow[0].find("(" + std::to_string(tight.smallest.count) + " bytes)") != std::string::npos);
+  CHECK(told.slow[0].find("(" + std::to_string(tight.smallest.count) + " bytes)") !=
+        std::string::npos);
 }
 
-TEST_CASE("a budget by what it costs is the smallest one with a plan that costs no more", "[guided]") {
+TEST_CASE("a budget by what it costs is the smallest one with a plan that costs no more",
+          "[guided]") {
   Bytes before{};
   for (const double share : {0.02, 0.2, 5.}) {
     StackLoop loop;
-    MemoryBudget budget{Budget::costs_at_most(share), {.planner = plan_by_bytes, .planning = {.effort = 0.1}, .plan_in_background = false}};
+    MemoryBudget budget{
+        Budget::costs_at_most(share),
+        {.planner = plan_by_bytes, .planning = {.effort = 0.1}, .plan_in_background = false}};
     const Bytes start = cpu_memory().live();
     for (int i = 0; i < 4; ++i) {
       loop.inside(budget);
@@ -161,7 +177,8 @@ TEST_CASE("a budget by what it costs is the smallest one with a plan that costs 
     PlanRequest request{.keep_order = true, .seconds = seconds_to_wait, .effort = 0.1};
     const Plan expected = plan_within_time(budget.graph(), request, 100 * share, plan_by_bytes);
     CHECK(100 * expected.overhead() <= 100 * share);
-    CHECK(budget.last().budget - budget.last().base == expected.peak - StreamCache::start_bytes(budget.graph()));
+    CHECK(budget.last().budget - budget.last().base ==
+          expected.peak - StreamCache::start_bytes(budget.graph()));
     if (share > 1) CHECK(budget.last().recomputed > 0);
     if (before > 0_B) CHECK(budget.last().budget - start <= before);
     before = budget.last().budget - start;
@@ -171,7 +188,8 @@ TEST_CASE("a budget by what it costs is the smallest one with a plan that costs 
 
 TEST_CASE("a budget by what it costs is found in the background as well", "[guided]") {
   StackLoop loop;
-  MemoryBudget budget{Budget::costs_at_most(5), {.planner = plan_by_bytes, .planning = {.effort = 0.1}}};
+  MemoryBudget budget{Budget::costs_at_most(5),
+                      {.planner = plan_by_bytes, .planning = {.effort = 0.1}}};
   loop.inside(budget);
   budget.wait();
   for (int i = 0; i < 2; ++i) loop.inside(budget);
@@ -196,11 +214,17 @@ TEST_CASE("a budget of what fits says what it took", "[guided]") {
 
 TEST_CASE("advice comes after one step, whatever its budget was", "[guided]") {
   StackLoop loop;
-  MemoryBudget wide{1024_GiB, {.planner = plan_by_bytes, .planning = {.effort = 0.1}, .plan_in_background = false}};
+  MemoryBudget wide{
+      1024_GiB,
+      {.planner = plan_by_bytes, .planning = {.effort = 0.1}, .plan_in_background = false}};
   loop.inside(wide);
   const Advice expected = wide.advise();
-  MemoryBudget tight{expected.floor, {.planner = plan_by_bytes, .planning = {.effort = 0.1}, .plan_in_background = false,
-                                      .max_plans = 0, .over_budget = OverBudget::go_on}};
+  MemoryBudget tight{expected.floor,
+                     {.planner = plan_by_bytes,
+                      .planning = {.effort = 0.1},
+                      .plan_in_background = false,
+                      .max_plans = 0,
+                      .over_budget = OverBudget::go_on}};
   loop.inside(tight);
   const Advice advice = tight.advise();
   CHECK(advice.smallest == expected.smallest);

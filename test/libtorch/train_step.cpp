@@ -17,7 +17,8 @@ namespace {
 struct Watched {
   std::string notices;
   TrainStepOptions options(std::size_t max_plans = 16) {
-    return {.max_plans = max_plans, .on_notice = [this](const std::string& text) { notices += text + "\n"; }};
+    return {.max_plans = max_plans,
+            .on_notice = [this](const std::string& text) { notices += text + "\n"; }};
   }
 };
 
@@ -34,7 +35,8 @@ struct Net : torch::nn::Module {
 
 /// One step of a fresh copy of the net, eagerly, from the same seed.
 template <class Run>
-void same_as_eager(const std::shared_ptr<Net>& ours, const std::shared_ptr<Net>& eager, Run&& step, const Tensor& x) {
+void same_as_eager(const std::shared_ptr<Net>& ours, const std::shared_ptr<Net>& eager, Run&& step,
+                   const Tensor& x) {
   for (const auto& net : {ours, eager}) net->zero_grad();
   torch::manual_seed(11);
   const Tensor our_loss = step(x);
@@ -44,8 +46,10 @@ void same_as_eager(const std::shared_ptr<Net>& ours, const std::shared_ptr<Net>&
   if (at::GradMode::is_enabled()) eager_loss.backward();
   CHECK(same_bits(eager_loss.detach(), our_loss));
   CHECK(same_bits(generator, generator_state()));
-  for (std::size_t i = 0; i < ours->parameters().size(); ++i) CHECK(same_bits(ours->parameters()[i].grad(), eager->parameters()[i].grad()));
-  for (std::size_t i = 0; i < ours->buffers().size(); ++i) CHECK(same_bits(ours->buffers()[i], eager->buffers()[i]));
+  for (std::size_t i = 0; i < ours->parameters().size(); ++i)
+    CHECK(same_bits(ours->parameters()[i].grad(), eager->parameters()[i].grad()));
+  for (std::size_t i = 0; i < ours->buffers().size(); ++i)
+    CHECK(same_bits(ours->buffers()[i], eager->buffers()[i]));
 }
 
 std::pair<std::shared_ptr<Net>, std::shared_ptr<Net>> two_nets() {
@@ -58,11 +62,15 @@ std::pair<std::shared_ptr<Net>, std::shared_ptr<Net>> two_nets() {
 
 }  // namespace
 
-TEST_CASE("another shape, layout, mode or thread count is captured anew, and the first plan is kept") {
+TEST_CASE(
+    "another shape, layout, mode or thread count is captured anew, and the first plan is kept") {
   auto [ours, eager] = two_nets();
   Replaying step{ours, [net = ours](const Tensor& x) { return net->forward(x); }};
   const auto x = torch::randn({4, 3, 8, 8});
-  const auto run = [&, &ours = ours, &eager = eager](const Tensor& input) { same_as_eager(ours, eager, step, input); };  // clang++ 14
+  // clang++ 14
+  const auto run = [&, &ours = ours, &eager = eager](const Tensor& input) {
+    same_as_eager(ours, eager, step, input);
+  };
   run(x);
   run(x);
   CHECK(step.counters().captures == 1);
@@ -96,7 +104,9 @@ TEST_CASE("another shape, layout, mode or thread count is captured anew, and the
 TEST_CASE("a step inside autocast is another one than outside, and each is eager's") {
   torch::manual_seed(3);
   auto p = torch::randn({8, 8}).requires_grad_();
-  const auto loss = [&](const Tensor& x) { return torch::mm(torch::tanh(torch::mm(x, p)), p).to(torch::kFloat).pow(2).sum(); };
+  const auto loss = [&](const Tensor& x) {
+    return torch::mm(torch::tanh(torch::mm(x, p)), p).to(torch::kFloat).pow(2).sum();
+  };
   Replaying step{std::vector<Tensor>{p}, loss};
   const auto x = torch::randn({4, 8});
   const auto both = [&](bool cast) {
@@ -125,7 +135,8 @@ TEST_CASE("a step inside autocast is another one than outside, and each is eager
 
 TEST_CASE("the number of plans is bounded") {
   torch::nn::Linear model(4, 4);
-  Replaying step{model, [&](const Tensor& x) { return model->forward(x).sum(); }, TrainStepOptions{.max_plans = 2}};
+  Replaying step{model, [&](const Tensor& x) { return model->forward(x).sum(); },
+                 TrainStepOptions{.max_plans = 2}};
   for (std::int64_t n : {1, 2, 3, 3, 1}) {
     model->zero_grad();
     step(torch::ones({n, 4}));
@@ -137,8 +148,10 @@ TEST_CASE("the number of plans is bounded") {
 TEST_CASE("a host value that changed puts everything back and captures anew") {
   auto [ours, eager] = two_nets();
   const auto loss = [](Net& net, const Tensor& x) {
-    auto h = net.drop(net.bn(net.conv(x)));                             // moves statistics and the generator before the guard
-    const auto rows = (x.select(1, 0).sum() > 0).item<bool>() ? 2 : 3;  // decided by data, on the host
+    // moves statistics and the generator before the guard
+    auto h = net.drop(net.bn(net.conv(x)));
+    // decided by data, on the host
+    const auto rows = (x.select(1, 0).sum() > 0).item<bool>() ? 2 : 3;
     return h.narrow(0, 0, rows).pow(2).mean();
   };
   Replaying step{ours, [net = ours, loss](const Tensor& x) { return loss(*net, x); }};
@@ -153,7 +166,8 @@ TEST_CASE("a host value that changed puts everything back and captures anew") {
     eager_loss.backward();
     CHECK(same_bits(eager_loss.detach(), our_loss));
     CHECK(same_bits(generator, generator_state()));
-    for (std::size_t i = 0; i < ours->buffers().size(); ++i) CHECK(same_bits(ours->buffers()[i], eager->buffers()[i]));
+    for (std::size_t i = 0; i < ours->buffers().size(); ++i)
+      CHECK(same_bits(ours->buffers()[i], eager->buffers()[i]));
     for (std::size_t i = 0; i < ours->parameters().size(); ++i)
       CHECK(same_bits(ours->parameters()[i].grad(), eager->parameters()[i].grad()));
   }
@@ -165,7 +179,8 @@ TEST_CASE("a host value that changed puts everything back and captures anew") {
 TEST_CASE("a step whose host value never repeats is left to eager in the end") {
   Watched watched;
   auto p = torch::ones({3, 3}).requires_grad_();
-  Replaying step{std::vector<Tensor>{p}, [&](const Tensor& x) { return torch::mm(x, p).sum() * x.sum().item<double>(); },
+  Replaying step{std::vector<Tensor>{p},
+                 [&](const Tensor& x) { return torch::mm(x, p).sum() * x.sum().item<double>(); },
                  watched.options()};
   for (int i = 0; i < 8; ++i) {
     p.mutable_grad() = Tensor();
@@ -179,7 +194,8 @@ TEST_CASE("a step whose host value never repeats is left to eager in the end") {
 
 TEST_CASE("a shape that data decides is a guard too") {
   auto p = torch::ones({4}).requires_grad_();
-  Replaying step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p.index({x > 0}) * 2).sum(); }};
+  Replaying step{std::vector<Tensor>{p},
+                 [&](const Tensor& x) { return (p.index({x > 0}) * 2).sum(); }};
   const auto run = [&](std::vector<float> values) {
     p.mutable_grad() = Tensor();
     const auto x = torch::tensor(values);
@@ -212,7 +228,8 @@ TEST_CASE("two captures of a step with host state differ at the node that it rea
   CHECK_FALSE(diff(first.graph(), capture(std::vector<Tensor>{p}, loss, x).graph()).has_value());
 }
 
-TEST_CASE("a pointer taken to an activation in the step: eagerly, with a notice that names the op") {
+TEST_CASE(
+    "a pointer taken to an activation in the step: eagerly, with a notice that names the op") {
   if constexpr (!can_watch_host<>) return;
   Watched watched;
   auto p = torch::ones({3, 3}).requires_grad_();
@@ -226,7 +243,8 @@ TEST_CASE("a pointer taken to an activation in the step: eagerly, with a notice 
                  watched.options()};
   for (int i = 1; i < 4; ++i) {
     p.mutable_grad() = Tensor();
-    CHECK(step(torch::full({3, 3}, static_cast<float>(i))).item<float>() == static_cast<float>(27 * i * 3 * i));
+    CHECK(step(torch::full({3, 3}, static_cast<float>(i))).item<float>() ==
+          static_cast<float>(27 * i * 3 * i));
   }
   CHECK(step.counters().captures == 1);
   CHECK(step.counters().eager_runs == 2);
@@ -235,7 +253,9 @@ TEST_CASE("a pointer taken to an activation in the step: eagerly, with a notice 
   CHECK_THROWS_AS(step.graph(), Error);
 }
 
-TEST_CASE("without LibTorch's word a copy that the host fills in the step is found, and the step runs eagerly") {
+TEST_CASE(
+    "without LibTorch's word a copy that the host fills in the step is found, and the step runs "
+    "eagerly") {
   const AsOlderLibTorch older;
   Watched watched;
   auto p = torch::ones({3, 3}).requires_grad_();
@@ -256,7 +276,9 @@ TEST_CASE("without LibTorch's word a copy that the host fills in the step is fou
   CHECK(watched.notices.find("aten::zeros_like") != std::string::npos);
 }
 
-TEST_CASE("without LibTorch's word what the host reads through a pointer is host state, which the next recheck finds") {
+TEST_CASE(
+    "without LibTorch's word what the host reads through a pointer is host state, which the next "
+    "recheck finds") {
   const AsOlderLibTorch older;
   Watched watched;
   auto p = torch::ones({3, 3}).requires_grad_();
@@ -269,7 +291,8 @@ TEST_CASE("without LibTorch's word what the host reads through a pointer is host
                  watched.options()};
   for (int i = 1; i < 4; ++i) {  // the second call is a recheck: its own result is used
     p.mutable_grad() = Tensor();
-    CHECK(step(torch::full({3, 3}, static_cast<float>(i))).item<float>() == static_cast<float>(27 * i * 3 * i));
+    CHECK(step(torch::full({3, 3}, static_cast<float>(i))).item<float>() ==
+          static_cast<float>(27 * i * 3 * i));
   }
   CHECK(step.counters().replays == 0);
   CHECK(watched.notices.find("from now on this step runs without its graph") != std::string::npos);
@@ -279,7 +302,9 @@ TEST_CASE("capture says what it cannot run again") {
   if constexpr (!can_watch_host<>) return;
   auto p = torch::ones({3, 3}).requires_grad_();
   const auto x = torch::ones({3, 3});
-  const auto reads_input = [&](const Tensor& in) { return torch::mm(in, p).sum() * in.accessor<float, 2>()[0][0]; };
+  const auto reads_input = [&](const Tensor& in) {
+    return torch::mm(in, p).sum() * in.accessor<float, 2>()[0][0];
+  };
   try {
     static_cast<void>(capture(std::vector<Tensor>{p}, reads_input, x));
     FAIL("capture should have refused");
@@ -310,12 +335,15 @@ TEST_CASE("a tensor that the user's code keeps cannot come from a replay") {
   CHECK(watched.notices.find("return it from the loss function") != std::string::npos);
 }
 
-TEST_CASE("a closure's tensor that is exchanged for another one, which lives on, is not the one that was captured") {
+TEST_CASE(
+    "a closure's tensor that is exchanged for another one, which lives on, is not the one that was "
+    "captured") {
   Watched watched;
   auto p = torch::ones({3}).requires_grad_();
   const auto all = torch::arange(12, torch::kFloat).view({4, 3});
   for (const bool slices : {false, true}) {
-    const std::vector<Tensor> batches{slices ? all[0] : torch::full({3}, 1.f), slices ? all[1] : torch::full({3}, 2.f)};
+    const std::vector<Tensor> batches{slices ? all[0] : torch::full({3}, 1.f),
+                                      slices ? all[1] : torch::full({3}, 2.f)};
     Tensor x;
     TrainStep step{std::vector<Tensor>{p}, [&] { return (p * x).sum(); }, watched.options()};
     for (int i = 0; i < 8; ++i) {
@@ -325,7 +353,8 @@ TEST_CASE("a closure's tensor that is exchanged for another one, which lives on,
       CHECK(torch::equal(p.grad(), x));
     }
     CHECK(step.counters().replays == 0);
-    CHECK(watched.notices.find("reads another tensor in the place of 'captured.0'") != std::string::npos);
+    CHECK(watched.notices.find("reads another tensor in the place of 'captured.0'") !=
+          std::string::npos);
     watched.notices.clear();
   }
 }
@@ -344,7 +373,9 @@ TEST_CASE("a step that is called inside another one is an error, also when it wo
 
 TEST_CASE("an empty part of a batch, and the rest of it") {
   auto p = torch::ones({3}).requires_grad_();
-  Replaying step{std::vector<Tensor>{p}, [&](const Tensor& labelled, const Tensor& rest) { return (p * rest).sum() + labelled.sum(); }};
+  Replaying step{std::vector<Tensor>{p}, [&](const Tensor& labelled, const Tensor& rest) {
+                   return (p * rest).sum() + labelled.sum();
+                 }};
   const auto run = [&](const Tensor& labelled, const Tensor& rest) {
     p.mutable_grad() = Tensor();
     CHECK(step(labelled, rest).item<float>() == rest.sum().item<float>());
@@ -360,7 +391,8 @@ TEST_CASE("batch norm with statistics that are made in the step, computed again"
     Tensor h = x;
     for (const Tensor& w : weights) {
       h = torch::mm(h, w);
-      h = torch::batch_norm(h, {}, {}, torch::zeros({32}), torch::ones({32}), true, 0.1, 1e-5, false);
+      h = torch::batch_norm(h, {}, {}, torch::zeros({32}), torch::ones({32}), true, 0.1, 1e-5,
+                            false);
       h = torch::tanh(h);
     }
     return h.pow(2).sum();
@@ -372,30 +404,36 @@ TEST_CASE("batch norm with statistics that are made in the step, computed again"
   loss(weights, x).backward();
   std::vector<Tensor> expected;
   for (Tensor& w : weights) expected.push_back(w.grad().clone());
-  TrainStepOptions options{.budget = Budget::savable(45), .planning = {.effort = 0.3}, .on_fallback = OnFallback::error};
-  options.planner = [](const StepGraph& graph, const PlanRequest& request) {  // tanh is dear: what is computed again goes through batch norm
+  TrainStepOptions options{
+      .budget = Budget::savable(45), .planning = {.effort = 0.3}, .on_fallback = OnFallback::error};
+  // tanh is dear: what is computed again goes through batch norm
+  options.planner = [](const StepGraph& graph, const PlanRequest& request) {
     StepGraph priced = graph;
     for (std::size_t i = 0; i < graph.node_count(); ++i)
-      priced.set_time(NodeId{i}, {graph.node(NodeId{i}).op.find("tanh") != std::string::npos ? 1000.0 : 1.0});
+      priced.set_time(NodeId{i},
+                      {graph.node(NodeId{i}).op.find("tanh") != std::string::npos ? 1000.0 : 1.0});
     return plan_with("anneal", priced, request);
   };
   Replaying step{weights, [&](const Tensor& in) { return loss(weights, in); }, options};
   for (int i = 0; i < 4; ++i) {
     for (Tensor& w : weights) w.mutable_grad() = Tensor();
     step(x);
-    for (std::size_t k = 0; k < weights.size(); ++k) CHECK(torch::equal(weights[k].grad(), expected[k]));
+    for (std::size_t k = 0; k < weights.size(); ++k)
+      CHECK(torch::equal(weights[k].grad(), expected[k]));
   }
   const auto counts = run_counts(step.graph(), step.plan().schedule);
   int norms = 0;
   for (std::size_t i = 0; i < counts.size(); ++i)
-    if (step.graph().node(NodeId{i}).op.find("batch_norm") != std::string::npos && counts[i] > 1) ++norms;
+    if (step.graph().node(NodeId{i}).op.find("batch_norm") != std::string::npos && counts[i] > 1)
+      ++norms;
   CHECK(norms > 0);
 }
 
 TEST_CASE("sparse gradients run eagerly, with a notice") {
   Watched watched;
   torch::nn::Embedding table(torch::nn::EmbeddingOptions(10, 4).sparse(true));
-  Replaying step{table, [&](const Tensor& ids) { return table->forward(ids).sum(); }, watched.options()};
+  Replaying step{table, [&](const Tensor& ids) { return table->forward(ids).sum(); },
+                 watched.options()};
   for (int i = 0; i < 3; ++i) {
     table->zero_grad();
     step(torch::tensor({1, 2, 2}));
@@ -452,7 +490,8 @@ TEST_CASE("a module that was exchanged for another is noticed") {
 TEST_CASE("two arguments over one storage are another step than two arguments") {
   auto p = torch::ones({4}).requires_grad_();
   Replaying step{std::vector<Tensor>{p}, [&](const Tensor& a, const Tensor& b) {
-                   a.detach().add_(1);  // writes into the caller's tensor, and into b where they share
+                   // writes into the caller's tensor, and into b where they share
+                   a.detach().add_(1);
                    return (p * b).sum();
                  }};
   const auto run = [&](const Tensor& a, const Tensor& b) {
@@ -476,7 +515,8 @@ TEST_CASE("batches may be slices of one large tensor, each elsewhere in it") {
   const auto all = torch::arange(64, torch::kFloat).view({16, 4});
   for (std::int64_t i = 0; i < 5; ++i) {
     p.mutable_grad() = Tensor();
-    const auto x = all.narrow(0, 2 * i, 2), y = all.narrow(0, 2 * i + 4, 2);  // the same storage, the same distance
+    // the same storage, the same distance
+    const auto x = all.narrow(0, 2 * i, 2), y = all.narrow(0, 2 * i + 4, 2);
     const Tensor expected = (x.sum() - y.sum() * 2 + x.flatten().narrow(0, 0, 2).sum() * 4);
     CHECK(step(x, y).item<float>() == expected.item<float>());
     CHECK(same_bits(p.grad(), x.sum(0) - 2 * y.sum(0) + x.flatten().narrow(0, 0, 2).sum()));
@@ -489,7 +529,8 @@ TEST_CASE("a generator of the user's own: eagerly, with a notice") {
   auto p = torch::ones({8}).requires_grad_();
   Replaying step{std::vector<Tensor>{p},
                  [&](const Tensor& x) {
-                   auto mine = at::detail::createCPUGenerator(42);  // the same numbers in every step
+                   // the same numbers in every step
+                   auto mine = at::detail::createCPUGenerator(42);
                    return (p * x * torch::rand({8}, mine)).sum();
                  },
                  watched.options()};
@@ -510,7 +551,8 @@ TEST_CASE("a workspace that differs from the one known is counted, and the predi
   const auto x = torch::randn({2, 3, 16, 16});
   auto captured = capture(
       conv, [&](const Tensor& in) { return conv->forward(in).sum(); }, x);
-  captured.graph().set_workspace(NodeId{0}, Bytes{1 << 20});  // as if another kernel had been chosen
+  // as if another kernel had been chosen
+  captured.graph().set_workspace(NodeId{0}, Bytes{1 << 20});
   LibTorchProgram program(captured, own_order(captured.graph()));
   const Bytes wrong = program.peak_above_base();
   conv->zero_grad();
@@ -519,7 +561,8 @@ TEST_CASE("a workspace that differs from the one known is counted, and the predi
   const auto run = [&] {
     const Bytes base = cpu_memory().live();
     cpu_memory().reset_peak();
-    const RunOutcome outcome = program.run({model.parameters, model.buffers, inputs, model.parameters});
+    const RunOutcome outcome =
+        program.run({model.parameters, model.buffers, inputs, model.parameters});
     CHECK(outcome.completed);
     return std::pair{outcome.workspace_changes, cpu_memory().peak() - base};
   };
@@ -582,7 +625,7 @@ TEST_CASE("writes of a replay count as writes for autograd") {
   CHECK(bn->running_mean._version() > before);
 }
 
-// ── what the recorder must not mistake for something else ───────────────────────────────────────────────────────────────────
+// ── what the recorder must not mistake for something else ────────────────────────────────────────
 
 TEST_CASE("calls 2, 3, 4, 8, 16 are run under the recorder and compared with the graph") {
   auto p = torch::ones({3}).requires_grad_();
@@ -600,7 +643,8 @@ TEST_CASE("host state is found out by a recheck, and the step is right all the t
   Watched watched;
   auto p = torch::ones({3}).requires_grad_();
   int calls = 0;
-  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p * x).sum() * ++calls; }, watched.options()};
+  TrainStep step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p * x).sum() * ++calls; },
+                 watched.options()};
   for (int i = 1; i <= 5; ++i) {
     p.mutable_grad() = Tensor();
     CHECK(step(torch::ones({3})).item<float>() == static_cast<float>(3 * i));
@@ -616,18 +660,23 @@ TEST_CASE("a closure's tensor that was the first batch is not the batch") {
   CHECK(step(first).item<float>() == 0);
   for (int i = 2; i < 5; ++i) {
     p.mutable_grad() = Tensor();
-    CHECK(step(torch::full({3}, static_cast<float>(i))).item<float>() == static_cast<float>(3 * i - 3));
+    CHECK(step(torch::full({3}, static_cast<float>(i))).item<float>() ==
+          static_cast<float>(3 * i - 3));
   }
 }
 
-TEST_CASE("batches that share memory with a buffer, a parameter, a gradient or a closure's tensor") {
+TEST_CASE(
+    "batches that share memory with a buffer, a parameter, a gradient or a closure's tensor") {
   struct Data : torch::nn::Module {
-    Data() : data(register_buffer("data", torch::arange(24, torch::kFloat).view({8, 3}))), p(register_parameter("p", torch::ones({3}))) {}
+    Data()
+        : data(register_buffer("data", torch::arange(24, torch::kFloat).view({8, 3}))),
+          p(register_parameter("p", torch::ones({3}))) {}
     Tensor data, p;
   };
   auto net = std::make_shared<Data>();
   Replaying from_buffer{net, [net](const Tensor& x) { return (net->p * x).sum(); }};
-  Replaying with_mean{net, [net](const Tensor& x) { return (net->p * (x - net->data.detach().mean(0))).sum(); }};
+  Replaying with_mean{
+      net, [net](const Tensor& x) { return (net->p * (x - net->data.detach().mean(0))).sum(); }};
   for (std::int64_t i = 0; i < 3; ++i) {
     net->zero_grad();
     const auto x = net->data.narrow(0, 2 * i, 2);
@@ -636,7 +685,8 @@ TEST_CASE("batches that share memory with a buffer, a parameter, a gradient or a
     CHECK(with_mean(x).item<float>() == (x - net->data.mean(0)).sum().item<float>());
   }
   const auto whole = torch::arange(24, torch::kFloat).view({8, 3});  // not the model's: a closure's
-  Replaying from_closure{net, [net, whole](const Tensor& x) { return (net->p * (x - whole.mean(0))).sum(); }};
+  Replaying from_closure{
+      net, [net, whole](const Tensor& x) { return (net->p * (x - whole.mean(0))).sum(); }};
   for (std::int64_t i = 0; i < 3; ++i) {
     net->zero_grad();
     const auto x = whole.narrow(0, 2 * i, 2);
@@ -651,7 +701,8 @@ TEST_CASE("batches that share memory with a buffer, a parameter, a gradient or a
 
 TEST_CASE("gradients that lie in one buffer, and later do not") {
   auto a = torch::ones({6}).requires_grad_(), b = torch::ones({6}).requires_grad_();
-  Replaying step{std::vector<Tensor>{a, b}, [&](const Tensor& x) { return (a * x).sum() + (b * x).sum() * 2; }};
+  Replaying step{std::vector<Tensor>{a, b},
+                 [&](const Tensor& x) { return (a * x).sum() + (b * x).sum() * 2; }};
   const auto x = torch::ones({6});
   auto flat = torch::zeros({12});
   a.mutable_grad() = flat.narrow(0, 0, 6);
@@ -682,7 +733,8 @@ TEST_CASE("what the step adds to a closure's tensor in place is added once a ste
   CHECK(step.counters().replays == 3);
 }
 
-TEST_CASE("hooks on a parameter, exchanged modules, modules that join later, and switches are noticed") {
+TEST_CASE(
+    "hooks on a parameter, exchanged modules, modules that join later, and switches are noticed") {
   auto p = torch::ones({3}).requires_grad_();
   Replaying step{std::vector<Tensor>{p}, [&](const Tensor& x) { return (p * x).sum(); }};
   step(torch::ones({3}));
@@ -727,14 +779,18 @@ TEST_CASE("a generator that is set in the middle of the step: eagerly") {
 
 TEST_CASE("lengths that LibTorch reads behind the dispatcher: eagerly") {
   auto p = torch::ones({5}).requires_grad_();
-  Replaying step{std::vector<Tensor>{p}, [&](const Batch& b) { return torch::ctc_loss((b[0] * p).log_softmax(2), b[1], b[2], b[3]); }};
+  Replaying step{std::vector<Tensor>{p}, [&](const Batch& b) {
+                   return torch::ctc_loss((b[0] * p).log_softmax(2), b[1], b[2], b[3]);
+                 }};
   torch::manual_seed(4);
   const auto logits = torch::randn({6, 2, 5});
   const auto targets = torch::tensor({1, 2, 3, 1, 2, 3}).view({2, 3});
   for (const std::int64_t n : {3, 2, 1}) {
     p.mutable_grad() = Tensor();
     const Batch batch{logits, targets, torch::tensor({6, 5}), torch::tensor({n, std::int64_t{1}})};
-    CHECK(same_bits(step(batch), torch::ctc_loss((logits * p).log_softmax(2), targets, batch[2], batch[3]).detach()));
+    CHECK(same_bits(
+        step(batch),
+        torch::ctc_loss((logits * p).log_softmax(2), targets, batch[2], batch[3]).detach()));
   }
 }
 
@@ -772,7 +828,9 @@ TEST_CASE("results that are no loss, or no new tensor") {
   auto p = torch::ones({3}).requires_grad_();
   Replaying no_loss{std::vector<Tensor>{p}, [&](const Tensor&) { return Tensor(); }};
   CHECK_THROWS_AS(no_loss(torch::ones({3})), Error);
-  Replaying step{std::vector<Tensor>{p}, [&](const Tensor& x) { return std::tuple{(p * x).sum(), p}; }};
+  Replaying step{std::vector<Tensor>{p}, [&](const Tensor& x) {
+                   return std::tuple{(p * x).sum(), p};
+                 }};
   for (int i = 0; i < 2; ++i) {
     p.mutable_grad() = Tensor();
     const auto [loss, same] = step(torch::ones({3}));

@@ -37,7 +37,8 @@ TEST_CASE("a copy beside another is charged what it would hold alone") {
     Trainer eager(tiny(model), Mode::eager), replay(tiny(model), Mode::replay);
     for (int i = 0; i < steps; ++i) {
       const auto batch = eager.make_batch(i);
-      const StepRecord a = eager.step(batch, strangers + replay.held()), b = replay.step(batch, strangers + eager.held());
+      const StepRecord a = eager.step(batch, strangers + replay.held()),
+                       b = replay.step(batch, strangers + eager.held());
       const auto k = static_cast<std::size_t>(i);
       INFO(model << ", step " << i);
       CHECK(a.base == eager_alone[k].base);
@@ -60,12 +61,14 @@ TEST_CASE("a budget bounds a copy alone, also beside another") {
     std::vector<StepRecord> alone;
     {
       Trainer trainer(options, Mode::replay);
-      for (int i = 0; i < steps; ++i) alone.push_back(trainer.step(trainer.make_batch(i), strangers));
+      for (int i = 0; i < steps; ++i)
+        alone.push_back(trainer.step(trainer.make_batch(i), strangers));
     }
     Trainer eager(tiny("vit"), Mode::eager), budgeted(options, Mode::replay);
     for (int i = 0; i < steps; ++i) {
       const auto batch = eager.make_batch(i);
-      const StepRecord a = eager.step(batch, strangers + budgeted.held()), b = budgeted.step(batch, strangers + eager.held());
+      const StepRecord a = eager.step(batch, strangers + budgeted.held()),
+                       b = budgeted.step(batch, strangers + eager.held());
       const auto k = static_cast<std::size_t>(i);
       INFO("step " << i);
       CHECK_FALSE(first_difference(eager, budgeted));
@@ -96,7 +99,8 @@ TEST_CASE("the base of a step is its parameters, buffers, batch and optimizer st
   CHECK(trainer.held() == model);
   CHECK(trainer.step(batch, strangers).base == model + data);
   reprise::Bytes moments{};  // Adam's two for each parameter
-  for (const auto& parameter : trainer.task().module->parameters()) moments.count += 2 * static_cast<std::int64_t>(parameter.nbytes());
+  for (const auto& parameter : trainer.task().module->parameters())
+    moments.count += 2 * static_cast<std::int64_t>(parameter.nbytes());
   CHECK(trainer.step(batch, strangers).base == model + data + moments);
 }
 
@@ -113,7 +117,8 @@ TEST_CASE("the first difference is named, down to the last bit") {
   }
   SECTION("a gradient") {
     b.task().module->named_parameters()["layer2.0.conv1.weight"].mutable_grad() *= 2;
-    CHECK(first_difference(a, b).value_or("").starts_with("gradient of layer2.0.conv1.weight, element 0: "));
+    CHECK(first_difference(a, b).value_or("").starts_with(
+        "gradient of layer2.0.conv1.weight, element 0: "));
   }
   SECTION("a gradient that is missing") {
     b.task().module->named_parameters()["conv1.weight"].mutable_grad().reset();

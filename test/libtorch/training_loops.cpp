@@ -19,13 +19,16 @@ namespace {
 /// Sequential with everything that a step changes: statistics, dropout, parameters.
 torch::nn::Sequential small_net() {
   torch::manual_seed(2);
-  return torch::nn::Sequential(torch::nn::Linear(8, 32), torch::nn::BatchNorm1d(32), torch::nn::Tanh(), torch::nn::Dropout(0.2),
-                               torch::nn::Linear(32, 32), torch::nn::Tanh(), torch::nn::Linear(32, 4));
+  return torch::nn::Sequential(torch::nn::Linear(8, 32), torch::nn::BatchNorm1d(32),
+                               torch::nn::Tanh(), torch::nn::Dropout(0.2),
+                               torch::nn::Linear(32, 32), torch::nn::Tanh(),
+                               torch::nn::Linear(32, 4));
 }
 
 Tensor batch_of(int i) { return torch::arange(128.0f).view({16, 8}).mul(0.01 * (i + 1)).sin(); }
 
-/// Two optimizers with a scheduler each, clipping, and gradients of two micro-batches added up; `forward_backward` does one of these.
+/// Two optimizers with a scheduler each, clipping, and gradients of two micro-batches added up;
+/// `forward_backward` does one of these.
 struct Loop {
   torch::nn::Sequential net = small_net();
   std::vector<Tensor> first = net[0]->parameters(), rest{};
@@ -55,7 +58,8 @@ struct Loop {
       torch::manual_seed(static_cast<std::uint64_t>(i));
       sgd->zero_grad();
       adam->zero_grad();
-      for (int micro = 0; micro < 2; ++micro) losses.push_back(forward_backward(batch_of(2 * i + micro)).template item<float>());
+      for (int micro = 0; micro < 2; ++micro)
+        losses.push_back(forward_backward(batch_of(2 * i + micro)).template item<float>());
       torch::nn::utils::clip_grad_norm_(net->parameters(), 0.05);
       sgd->step();
       adam->step();
@@ -70,13 +74,17 @@ struct Loop {
 };
 
 void check_equal(Loop& ours, Loop& eager) {
-  for (std::size_t i = 0; i < ours.net->parameters().size(); ++i) CHECK(same_bits(ours.net->parameters()[i], eager.net->parameters()[i]));
-  for (std::size_t i = 0; i < ours.net->buffers().size(); ++i) CHECK(same_bits(ours.net->buffers()[i], eager.net->buffers()[i]));
+  for (std::size_t i = 0; i < ours.net->parameters().size(); ++i)
+    CHECK(same_bits(ours.net->parameters()[i], eager.net->parameters()[i]));
+  for (std::size_t i = 0; i < ours.net->buffers().size(); ++i)
+    CHECK(same_bits(ours.net->buffers()[i], eager.net->buffers()[i]));
 }
 
 }  // namespace
 
-TEST_CASE("two optimizers, schedulers, clipping, accumulation, a frozen parameter, evaluation in between, saving and loading") {
+TEST_CASE(
+    "two optimizers, schedulers, clipping, accumulation, a frozen parameter, evaluation in "
+    "between, saving and loading") {
   Loop eager, ours;
   const auto eagerly = [&](const Tensor& x) {
     Tensor loss = eager.loss(x);
@@ -101,9 +109,12 @@ TEST_CASE("two optimizers, schedulers, clipping, accumulation, a frozen paramete
 }
 
 TEST_CASE("rechecks run inside the budget, and the replays between them too") {
-  models::Task task = models::make("resnet18", models::Config::tiny), eager = models::make("resnet18", models::Config::tiny);
+  models::Task task = models::make("resnet18", models::Config::tiny),
+               eager = models::make("resnet18", models::Config::tiny);
   TrainStep step{task.module, task.loss,
-                 TrainStepOptions{.budget = Budget::savable(60), .planning = {.effort = 0.1}, .on_fallback = OnFallback::error}};
+                 TrainStepOptions{.budget = Budget::savable(60),
+                                  .planning = {.effort = 0.1},
+                                  .on_fallback = OnFallback::error}};
   for (int i = 1; i <= 9; ++i) {
     INFO("call " << i);
     for (const auto& t : {task, eager}) t.module->zero_grad();
@@ -160,8 +171,10 @@ TEST_CASE("any planner: another cost model and strategy by option") {
   CHECK(step.counters().plans == 1);
   CHECK(step.last().recomputed > 0);
   Microseconds bytes{};
-  for (std::size_t i = 0; i < step.graph().node_count(); ++i) bytes += ByteCost{}.time(step.graph(), NodeId{i});
-  CHECK(std::abs(step.plan().baseline_time.count - bytes.count) < 1e-9 * bytes.count);  // summed up in another order
+  for (std::size_t i = 0; i < step.graph().node_count(); ++i)
+    bytes += ByteCost{}.time(step.graph(), NodeId{i});
+  // summed up in another order
+  CHECK(std::abs(step.plan().baseline_time.count - bytes.count) < 1e-9 * bytes.count);
 }
 
 namespace {
@@ -189,24 +202,32 @@ struct CountingProbe {
 
 }  // namespace
 
-TEST_CASE("a timer and a probe of the user's own: plans are made with its times, each step tells what it saw") {
+TEST_CASE(
+    "a timer and a probe of the user's own: plans are made with its times, each step tells what it "
+    "saw") {
   models::Task task = models::make("vit", models::Config::tiny);
   const CountingTimer timer;
   TrainStep step{task.module,
                  task.loss,
-                 TrainStepOptions{.budget = Budget::savable(60), .planning = {.effort = 0.1}, .on_fallback = OnFallback::error, .recheck = false},
+                 TrainStepOptions{.budget = Budget::savable(60),
+                                  .planning = {.effort = 0.1},
+                                  .on_fallback = OnFallback::error,
+                                  .recheck = false},
                  ArenaMemory{},
                  timer,
                  CountingProbe{}};
   for (int i = 0; i < 5; ++i) {
     task.module->zero_grad();
     step(task.make_batch(i));
-    if (i > 0) CHECK(step.last().probed_peak == Bytes{static_cast<std::int64_t>(step.plan().schedule.size())});
+    if (i > 0)
+      CHECK(step.last().probed_peak ==
+            Bytes{static_cast<std::int64_t>(step.plan().schedule.size())});
   }
   CHECK(*timer.runs == 1);
   CHECK(step.counters().refinements == 1);
   CHECK(step.counters().plans == 2);
-  for (std::size_t i = 0; i < step.graph().node_count(); ++i) CHECK(step.graph().node(NodeId{i}).time.count == 1);
+  for (std::size_t i = 0; i < step.graph().node_count(); ++i)
+    CHECK(step.graph().node(NodeId{i}).time.count == 1);
 }
 
 TEST_CASE("workspaces of one op that are never alive at once have one address") {
@@ -214,7 +235,8 @@ TEST_CASE("workspaces of one op that are never alive at once have one address") 
   const auto x = torch::ones({4, 8});
   TraceHooks hooks;
   CaptureOptions options{.hooks = &hooks};
-  auto captured = capture(net, [&](const Tensor& in) { return net->forward(in).sum(); }, options, x);
+  auto captured = capture(
+      net, [&](const Tensor& in) { return net->forward(in).sum(); }, options, x);
   const Rewriting rewriting = rewrite(captured.graph(), own_order(captured.graph()));
   const auto height = [&](std::vector<TracedAllocation> workspaces) {
     AllocationTrace trace = hooks.trace;
@@ -241,16 +263,20 @@ TEST_CASE("workspaces of one op that are never alive at once have one address") 
   CHECK(noted.ops[0].allocations[1].dead_at == TracedAllocation::at_the_end);
 }
 
-TEST_CASE("an arena is as large as what is alive in it, and a little more where packing wastes something") {
+TEST_CASE(
+    "an arena is as large as what is alive in it, and a little more where packing wastes "
+    "something") {
   for (const auto* name : {"resnet18", "unet", "gpt2"}) {
     INFO(name);
     models::Task task = models::make(name, models::Config::tiny);
     const auto batch = task.make_batch(0);
     TraceHooks hooks;
     CapturedStep captured =
-        capture_step(tensors_of(task.module), arguments_of(batch), [&] { return results_of(task.loss(batch)); }, {.hooks = &hooks});
+        capture_step(tensors_of(task.module), arguments_of(batch),
+                     [&] { return results_of(task.loss(batch)); }, {.hooks = &hooks});
     const Rewriting rewriting = rewrite(captured.graph(), own_order(captured.graph()));
-    const ArenaLayout layout = layout_arena(captured.recording(), rewriting, hooks.trace, captured.result_count());
+    const ArenaLayout layout =
+        layout_arena(captured.recording(), rewriting, hooks.trace, captured.result_count());
     const Bytes alive = LibTorchProgram(captured, rewriting).peak_above_base();
     CHECK(layout.reserved() >= alive);
     CHECK(layout.reserved() <= alive + Bytes{alive.count / 10});

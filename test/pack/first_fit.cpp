@@ -6,14 +6,15 @@ using namespace reprise;
 
 namespace {
 
-// Two that live long, and a third that lives with both but is as large as the gap only where the first is put down last.
+// Two that live long, and a third that lives with both but is as large as the gap only where the
+// first is put down last.
 const std::vector<FirstFit::Item> items{{0, 2, 2}, {1, 4, 2}, {3, 6, 4}, {0, 6, 1}};
 
 bool apart(const std::vector<FirstFit::Item>& list, const std::vector<std::int64_t>& offset) {
   for (std::size_t a = 0; a < list.size(); ++a)
     for (std::size_t b = 0; b < a; ++b)
-      if (list[a].lower < list[b].upper && list[b].lower < list[a].upper && offset[a] < offset[b] + list[b].size &&
-          offset[b] < offset[a] + list[a].size)
+      if (list[a].lower < list[b].upper && list[b].lower < list[a].upper &&
+          offset[a] < offset[b] + list[b].size && offset[b] < offset[a] + list[a].size)
         return false;
   return true;
 }

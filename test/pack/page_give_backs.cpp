@@ -10,7 +10,8 @@
 using namespace reprise;
 
 TEST_CASE("the page that is needed again last goes back before one comes that is too many") {
-  const std::vector<PlacedBlock> blocks{{0, 2, 0, 300}, {1, 6, 300, 100}, {3, 6, 400, 100}, {5, 7, 100, 200}};
+  const std::vector<PlacedBlock> blocks{
+      {0, 2, 0, 300}, {1, 6, 300, 100}, {3, 6, 400, 100}, {5, 7, 100, 200}};
   const auto runs = page_give_backs(blocks, Bytes{400}, Bytes{100});
   CHECK(runs[0].empty());
   CHECK(runs[1].empty());
@@ -35,18 +36,21 @@ TEST_CASE("what is held is bounded at every moment, and nothing that is alive go
     std::vector<Buffer> buffers;
     const auto count = static_cast<std::int64_t>(2 + rng.below(40));
     for (std::int64_t i = 0; i < count; ++i)
-      buffers.push_back({i, i + 1 + static_cast<std::int64_t>(rng.below(12)), Bytes{static_cast<std::int64_t>(1 + rng.below(60))}});
+      buffers.push_back({i, i + 1 + static_cast<std::int64_t>(rng.below(12)),
+                         Bytes{static_cast<std::int64_t>(1 + rng.below(60))}});
     const ArenaPlan plan = assign_offsets(buffers, {.rounds = 1});
     std::vector<PlacedBlock> blocks;
     for (std::size_t i = 0; i < buffers.size(); ++i)
-      blocks.push_back({buffers[i].lower, buffers[i].upper, plan.offsets[i].count * 2, buffers[i].size.count});  // twice as high as it need be
+      blocks.push_back({buffers[i].lower, buffers[i].upper, plan.offsets[i].count * 2,
+                        buffers[i].size.count});  // twice as high as it need be
     const std::int64_t ground = plan.load.count;
     const auto runs = page_give_backs(blocks, Bytes{ground}, Bytes{page});
     std::set<std::int64_t> held;
     for (std::int64_t p = 0; p < ground / page; ++p) held.insert(p);
     const auto pages_of = [&](const PlacedBlock& b) {
       std::set<std::int64_t> pages;
-      for (std::int64_t byte = b.offset; byte < b.offset + b.size; ++byte) pages.insert(byte / page);
+      for (std::int64_t byte = b.offset; byte < b.offset + b.size; ++byte)
+        pages.insert(byte / page);
       return pages;
     };
     for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -60,7 +64,8 @@ TEST_CASE("what is held is bounded at every moment, and nothing that is alive go
           held.erase(p);
         }
       for (const std::int64_t p : pages_of(blocks[i])) held.insert(p);
-      REQUIRE(static_cast<std::int64_t>(held.size()) <= std::max(ground / page, static_cast<std::int64_t>(alive.size())));
+      REQUIRE(static_cast<std::int64_t>(held.size()) <=
+              std::max(ground / page, static_cast<std::int64_t>(alive.size())));
     }
     bounded += bytes_given_back(runs) > Bytes{0};
   }

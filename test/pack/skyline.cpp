@@ -23,7 +23,8 @@ TEST_CASE("a skyline is that of a list of heights") {
   for (int k = 0; k < 500; ++k) {
     const std::size_t first = rng.below(77), last = first + 1 + rng.below(77 - first);
     const auto height = static_cast<std::int64_t>(1 + rng.below(9));
-    const auto from = heights.begin() + static_cast<std::ptrdiff_t>(first), to = heights.begin() + static_cast<std::ptrdiff_t>(last);
+    const auto from = heights.begin() + static_cast<std::ptrdiff_t>(first),
+               to = heights.begin() + static_cast<std::ptrdiff_t>(last);
     const std::int64_t bottom = *std::max_element(from, to);
     REQUIRE(s.put(first, last, height) == bottom);
     std::fill(from, to, bottom + height);

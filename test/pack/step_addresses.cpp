@@ -86,7 +86,9 @@ TEST_CASE("what still lives when the next step asks for its first block has no a
   CHECK_FALSE(changed);  // it is not missed either: nothing is learned again
 }
 
-TEST_CASE("a block more or less does not put the others off; two steps of other blocks make the layout be given up") {
+TEST_CASE(
+    "a block more or less does not put the others off; two steps of other blocks make the layout "
+    "be given up") {
   Example example;
   bool changed = false;
   for (int i = 0; i < 3; ++i) example.step(changed);
@@ -98,7 +100,7 @@ TEST_CASE("a block more or less does not put the others off; two steps of other 
     CHECK_FALSE(example.ask(bytes).offset);  // new
     CHECK(example.ask(40).offset);
     CHECK(example.ask(25).offset);
-    CHECK_FALSE(example.ask(25).offset);        // the second of its size
+    CHECK_FALSE(example.ask(25).offset);     // the second of its size
     CHECK(addresses.end() == (bytes == 6));  // 30 of 95 bytes had no place: too many
   }
   CHECK(addresses.height() == 0);
@@ -121,7 +123,9 @@ TEST_CASE("an odd step now and then, as at the end of each epoch, does not cost 
   }
 }
 
-TEST_CASE("steps of two kinds that come by twos are laid out a few times only; after many steps a layout may be made anew") {
+TEST_CASE(
+    "steps of two kinds that come by twos are laid out a few times only; after many steps a layout "
+    "may be made anew") {
   Steps steps;
   int laid_out = 0;
   const auto step = [&](std::size_t last) {
@@ -155,7 +159,9 @@ TEST_CASE("one block of many that finds no place does not make the layout be for
   CHECK(steps.addresses.height() > 0);
 }
 
-TEST_CASE("a step that is broken off teaches nothing, and layouts that are given up again and again are not made any more") {
+TEST_CASE(
+    "a step that is broken off teaches nothing, and layouts that are given up again and again are "
+    "not made any more") {
   Example example;
   bool changed = false;
   example.step(changed);
@@ -197,7 +203,9 @@ TEST_CASE("in random steps no two blocks that are alive at once overlap") {
         const std::size_t bytes = 1 + random() % 50;
         const auto born = steps.ask(bytes);
         for (const Alive& other : alive)
-          if (step >= 2) REQUIRE((*born.offset + bytes <= *other.offset || *other.offset + other.bytes <= *born.offset));
+          if (step >= 2)
+            REQUIRE((*born.offset + bytes <= *other.offset ||
+                     *other.offset + other.bytes <= *born.offset));
         if (step >= 2) REQUIRE(*born.offset + bytes <= steps.addresses.height());
         alive.push_back({born.address, born.offset, bytes});
         std::size_t sum = 0;

@@ -15,7 +15,9 @@ TEST_CASE("jobs are planned one after the other in a thread of their own") {
     elsewhere = std::this_thread::get_id() != self;
     return Schedule{NodeId{1}};
   });
-  const auto second = planner.submit([](std::stop_token) { return Schedule{NodeId{2}, NodeId{2}}; });
+  const auto second = planner.submit([](std::stop_token) {
+    return Schedule{NodeId{2}, NodeId{2}};
+  });
   CHECK(second->take().size() == 2);
   CHECK(first->done());
   CHECK(first->take() == Schedule{NodeId{1}});
@@ -24,11 +26,14 @@ TEST_CASE("jobs are planned one after the other in a thread of their own") {
 
 TEST_CASE("what a job throws is thrown to whoever takes it") {
   BackgroundPlanner planner;
-  const auto job = planner.submit([](std::stop_token) -> Schedule { throw std::runtime_error("no such strategy"); });
+  const auto job = planner.submit(
+      [](std::stop_token) -> Schedule { throw std::runtime_error("no such strategy"); });
   CHECK_THROWS_AS(job->take(), std::runtime_error);
 }
 
-TEST_CASE("a planner that goes cancels what is under way and what waits, and blocks no longer than that takes") {
+TEST_CASE(
+    "a planner that goes cancels what is under way and what waits, and blocks no longer than that "
+    "takes") {
   std::shared_ptr<PlanJob> running, waiting;
   std::atomic<bool> started = false, ran_after = false;
   {

@@ -17,7 +17,9 @@ const auto any = [](std::uint32_t) { return true; };
 struct EvictionArchetype {
   void touch(std::uint32_t, const EvictionCandidate&) {}
   void erase(std::uint32_t) {}
-  std::optional<std::uint32_t> pick(std::uint64_t, bool (*)(std::uint32_t)) const { return std::nullopt; }
+  std::optional<std::uint32_t> pick(std::uint64_t, bool (*)(std::uint32_t)) const {
+    return std::nullopt;
+  }
 };
 static_assert(EvictionPolicy<EvictionArchetype>);
 static_assert(EvictionPolicy<NullEviction>);
@@ -90,10 +92,13 @@ TEST_CASE("the pick is within a factor of the square root of two of the least sc
   for (int round = 0; round < 3000; ++round) {
     ++clock;
     const auto s = static_cast<std::uint32_t>(random() % all.size());
-    all[s] = {Bytes{1 + static_cast<std::int64_t>(random() % 100000)}, {1 + static_cast<double>(random() % 10000)}, clock};
+    all[s] = {Bytes{1 + static_cast<std::int64_t>(random() % 100000)},
+              {1 + static_cast<double>(random() % 10000)},
+              clock};
     policy.touch(s, all[s]);
     const auto score = [&](std::uint32_t k) {
-      return all[k].cost.count / static_cast<double>(all[k].bytes.count) / static_cast<double>(clock - all[k].clock + 1);
+      return all[k].cost.count / static_cast<double>(all[k].bytes.count) /
+             static_cast<double>(clock - all[k].clock + 1);
     };
     double least = 1e300;
     for (std::uint32_t k = 0; k < all.size(); ++k)

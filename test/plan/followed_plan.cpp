@@ -7,7 +7,9 @@
 using namespace reprise;
 using namespace reprise_test;
 
-TEST_CASE("what runs again stands before the node that needs it; storages are given up after their last use") {
+TEST_CASE(
+    "what runs again stands before the node that needs it; storages are given up after their last "
+    "use") {
   const StepGraph graph = toy_graph();
   // norm relu flat wide sum | norm relu flat again | grad
   Schedule schedule;

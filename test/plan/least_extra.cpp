@@ -8,8 +8,10 @@ using namespace reprise::testing;
 
 TEST_CASE("the cheapest share of makers that frees what is over bounds the extra time") {
   GraphBuilder b{"two idle"};
-  const ValueId a = b.add_value({.id = 0, .bytes = Bytes{80}}), c = b.add_value({.id = 1, .bytes = Bytes{40}});
-  const ValueId big = b.add_value({.id = 2, .bytes = Bytes{100}}), out = b.add_value({.id = 3, .bytes = Bytes{1}});
+  const ValueId a = b.add_value({.id = 0, .bytes = Bytes{80}}),
+                c = b.add_value({.id = 1, .bytes = Bytes{40}});
+  const ValueId big = b.add_value({.id = 2, .bytes = Bytes{100}}),
+                out = b.add_value({.id = 3, .bytes = Bytes{1}});
   b.add_node({.id = 0, .time = {10}}, {}, {a});
   b.add_node({.id = 1, .time = {20}}, {}, {c});
   b.add_node({.id = 2, .time = {5}}, {}, {big});

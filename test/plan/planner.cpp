@@ -22,11 +22,15 @@ namespace {
 // The smallest models of the two concepts.
 struct NeverRecompute {
   [[nodiscard]] std::string_view name() const { return "never"; }
-  [[nodiscard]] Schedule schedule(const StepGraph& graph, const PlanRequest&) const { return own_order(graph); }
+  [[nodiscard]] Schedule schedule(const StepGraph& graph, const PlanRequest&) const {
+    return own_order(graph);
+  }
 };
 struct Nonsense {
   [[nodiscard]] std::string_view name() const { return "nonsense"; }
-  [[nodiscard]] Schedule schedule(const StepGraph&, const PlanRequest&) const { return {NodeId{0}, NodeId{0}}; }
+  [[nodiscard]] Schedule schedule(const StepGraph&, const PlanRequest&) const {
+    return {NodeId{0}, NodeId{0}};
+  }
 };
 struct OneMicrosecond {
   [[nodiscard]] Microseconds time(const StepGraph&, NodeId) const { return {1}; }
@@ -35,14 +39,16 @@ static_assert(Strategy<NeverRecompute> && CostModel<OneMicrosecond>);
 static_assert(!Strategy<OneMicrosecond> && !CostModel<NeverRecompute>);
 
 Bytes share(const StepGraph& graph, double percent) {
-  return Size{.bytes = {}, .percent = percent, .relative = true}.resolve(simulate(graph, own_order(graph)).peak);
+  return Size{.bytes = {}, .percent = percent, .relative = true}.resolve(
+      simulate(graph, own_order(graph)).peak);
 }
 
 // A share of what can be saved: from the floor up.
 Bytes savable(const StepGraph& graph, double percent) {
   const Bytes floor = floor_bytes(graph);
-  return floor +
-         Bytes{static_cast<std::int64_t>(percent / 100 * static_cast<double>((simulate(graph, own_order(graph)).peak - floor).count))};
+  return floor + Bytes{static_cast<std::int64_t>(
+                     percent / 100 *
+                     static_cast<double>((simulate(graph, own_order(graph)).peak - floor).count))};
 }
 
 }  // namespace
@@ -68,7 +74,8 @@ TEST_CASE("an unreachable budget names the bound and the smallest peak found") {
     FAIL("planned the impossible");
   } catch (const Error& e) {
     CHECK(e.code() == Errc::budget_unreachable);
-    CHECK(std::string(e.what()).find(std::to_string(floor_bytes(graph).count)) != std::string::npos);
+    CHECK(std::string(e.what()).find(std::to_string(floor_bytes(graph).count)) !=
+          std::string::npos);
   }
 }
 
@@ -81,34 +88,41 @@ TEST_CASE("an invalid proposal is not taken") {
 
 TEST_CASE("the cost model decides what time means") {
   const StepGraph graph = chain_step(10);
-  const Plan plan = Planner<OneMicrosecond, NeverRecompute>{}.plan(graph, {.budget = share(graph, 50)});
+  const Plan plan =
+      Planner<OneMicrosecond, NeverRecompute>{}.plan(graph, {.budget = share(graph, 50)});
   CHECK(plan.time.count == 20);
-  CHECK(ByteCost{.gigabytes_per_second = 20, .launch_us = 2}.time(graph, NodeId{0}).count == 2 + 200 / 20e3);
+  CHECK(ByteCost{.gigabytes_per_second = 20, .launch_us = 2}.time(graph, NodeId{0}).count ==
+        2 + 200 / 20e3);
 }
 
 TEST_CASE("every strategy gives a valid schedule, and says truly whether it fits") {
-  for (const StepGraph& graph : {chain_step(6), chain_step(24), resnet_step({.blocks = 4}), transformer_step({.layers = 2})})
+  for (const StepGraph& graph :
+       {chain_step(6), chain_step(24), resnet_step({.blocks = 4}), transformer_step({.layers = 2})})
     for (std::string_view name : strategy_names)
       for (bool keep : {true, false}) {
         if (name == "exhaustive" && graph.node_count() > 16) continue;
         CAPTURE(graph.name(), name, keep);
-        const Plan plan = plan_with(name, graph, {.budget = savable(graph, 60), .keep_order = keep, .effort = 0.05});
+        const Plan plan = plan_with(
+            name, graph, {.budget = savable(graph, 60), .keep_order = keep, .effort = 0.05});
         const Simulation s = simulate(graph, plan.schedule);
         REQUIRE(s.valid);
         CHECK(s.peak == plan.peak);
         CHECK(s.time == plan.time);
         CHECK(plan.strategy == name);
         if (keep) CHECK(keeps_order(graph, plan.schedule));
-        if (name == "anneal" || name == "mu-two-exact" || name == "portfolio") CHECK(plan.within_budget());
+        if (name == "anneal" || name == "mu-two-exact" || name == "portfolio")
+          CHECK(plan.within_budget());
       }
   CHECK_THROWS_AS(plan_with("best", chain_step(3), {.budget = 1_B}), Error);
 }
 
 TEST_CASE("the default is no worse than what is published") {
-  for (const StepGraph& graph : {resnet_step({.blocks = 8}), transformer_step({.layers = 4}), chain_step(40)})
+  for (const StepGraph& graph :
+       {resnet_step({.blocks = 8}), transformer_step({.layers = 4}), chain_step(40)})
     for (double percent : {80.0, 50.0, 35.0}) {
       CAPTURE(graph.name(), percent);
-      const PlanRequest request{.budget = savable(graph, percent), .keep_order = true, .effort = 0.3};
+      const PlanRequest request{
+          .budget = savable(graph, percent), .keep_order = true, .effort = 0.3};
       const Plan best = plan_with("anneal", graph, request);
       REQUIRE(best.within_budget());
       for (std::string_view other : {"mu-two", "mu-two-exact", "min-cut", "chain-dp"}) {
@@ -121,10 +135,12 @@ TEST_CASE("the default is no worse than what is published") {
 // As inspect_step --config tiny writes them.
 TEST_CASE("on captured graphs the default fits where any strategy does, and is no worse") {
   for (const char* model : {"resnet18", "unet", "lstm", "bert", "gpt2"}) {
-    const StepGraph graph = read_graph_file(std::string(REPRISE_TEST_DIR "/data/graphs/tiny_") + model + ".json");
+    const StepGraph graph =
+        read_graph_file(std::string(REPRISE_TEST_DIR "/data/graphs/tiny_") + model + ".json");
     for (double percent : {80.0, 35.0}) {
       CAPTURE(model, percent);
-      const PlanRequest request{.budget = savable(graph, percent), .keep_order = true, .effort = 0.1};
+      const PlanRequest request{
+          .budget = savable(graph, percent), .keep_order = true, .effort = 0.1};
       const Plan best = plan_with("anneal", graph, request);
       for (std::string_view other : {"mu-two", "mu-two-exact", "min-cut", "chain-dp"}) {
         const Plan plan = plan_with(other, graph, request);
@@ -137,9 +153,12 @@ TEST_CASE("on captured graphs the default fits where any strategy does, and is n
   }
 }
 
-TEST_CASE("a step whose last gradients do not fit beside each other makes them again where there is room") {
-  // inspect_step --model lstm --config full. In the order kept, the gradients of decoder and encoder fit only where the first is
-  // made again between two layers' backward parts: right before its next use, which is the end, there is no room.
+TEST_CASE(
+    "a step whose last gradients do not fit beside each other makes them again where there is "
+    "room") {
+  // inspect_step --model lstm --config full. In the order kept, the gradients of decoder and
+  // encoder fit only where the first is made again between two layers' backward parts: right before
+  // its next use, which is the end, there is no room.
   const StepGraph graph = read_graph_file(std::string(REPRISE_TEST_DIR "/data/graphs/lstm.json"));
   const Plan plan = plan_with("anneal", graph, {.budget = savable(graph, 42), .keep_order = true});
   CHECK(plan.within_budget());
@@ -161,10 +180,12 @@ TEST_CASE("where the budget is out of reach the smallest peak is told") {
 TEST_CASE("the smallest peak that is told is not above what a plan can be made for") {
   for (const char* model : {"bert", "lstm"}) {
     CAPTURE(model);
-    const StepGraph graph = read_graph_file(std::string(REPRISE_TEST_DIR "/data/graphs/tiny_") + model + ".json");
+    const StepGraph graph =
+        read_graph_file(std::string(REPRISE_TEST_DIR "/data/graphs/tiny_") + model + ".json");
     const PlanRequest within{.budget = savable(graph, 50), .keep_order = true, .effort = 0.3};
     REQUIRE(plan_with("anneal", graph, within).within_budget());
-    const PlanRequest below{.budget = floor_bytes(graph) - Bytes{1}, .keep_order = true, .effort = 0.3};
+    const PlanRequest below{
+        .budget = floor_bytes(graph) - Bytes{1}, .keep_order = true, .effort = 0.3};
     const Plan told = plan_with("anneal", graph, below);
     CHECK_FALSE(told.within_budget());
     CHECK(told.peak <= within.budget);
@@ -257,7 +278,8 @@ TEST_CASE("cancelling gives the best so far") {
   source.request_stop();
   Rng rng{4};
   const StepGraph graph = layered_graph(rng, {.nodes = 200});
-  const Plan plan = Planner{}.plan(graph, {.budget = share(graph, 80), .cancel = source.get_token()});
+  const Plan plan =
+      Planner{}.plan(graph, {.budget = share(graph, 80), .cancel = source.get_token()});
   CHECK(simulate(graph, plan.schedule).valid);
 }
 
@@ -268,7 +290,9 @@ TEST_CASE("a plan file says what it was made for and is believed only where it i
   CHECK(file.schedule == plan.schedule);
   CHECK(false_claims(graph, file).empty());
   plan.peak += 1_B;
-  CHECK(false_claims(graph, parse_plan(plan_text(graph, plan), graph)).front().rfind("peak_bytes", 0) == 0);
+  CHECK(false_claims(graph, parse_plan(plan_text(graph, plan), graph))
+            .front()
+            .rfind("peak_bytes", 0) == 0);
   plan.peak -= 1_B;
   StepGraph slower = graph;
   slower.set_time(NodeId{0}, {1000});
@@ -276,9 +300,12 @@ TEST_CASE("a plan file says what it was made for and is believed only where it i
   const std::vector<std::int64_t> sizes(12, 101);
   CHECK(false_claims(chain_step(12, {}, sizes), file).front().rfind("graph_hash", 0) == 0);
   CHECK_THROWS_AS(parse_plan("{", graph), Error);
-  CHECK_THROWS_AS(parse_plan(R"({"format":"reprise.plan","version":2,"schedule":[]})", graph), Error);
-  CHECK_THROWS_AS(parse_plan(R"({"format":"reprise.plan","version":1,"schedule":[99]})", graph), Error);
-  CHECK_THROWS_AS(parse_plan(R"({"format":"reprise.plan","version":1,"schedule":[1.5]})", graph), Error);
+  CHECK_THROWS_AS(parse_plan(R"({"format":"reprise.plan","version":2,"schedule":[]})", graph),
+                  Error);
+  CHECK_THROWS_AS(parse_plan(R"({"format":"reprise.plan","version":1,"schedule":[99]})", graph),
+                  Error);
+  CHECK_THROWS_AS(parse_plan(R"({"format":"reprise.plan","version":1,"schedule":[1.5]})", graph),
+                  Error);
 }
 
 TEST_CASE("the frontier falls from left to right and draws itself") {

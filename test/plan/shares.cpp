@@ -9,8 +9,11 @@ TEST_CASE("memory is shared out by role, and the five largest tensors are named"
   MemoryShares shares;
   shares.add(Role::parameter, 40_MiB, "fc.weight");
   shares.add(Role::activation, 8_MiB, "conv1/convolution");
-  CHECK(shares.text("") == "parameter        40.00 MiB\nactivation       8.00 MiB\nlargest: fc.weight 40.00 MiB, conv1/convolution 8.00 MiB\n");
-  for (int i = 1; i <= 6; ++i) shares.add(Role::activation, Bytes{(10 + i) << 20}, std::to_string(i));
+  CHECK(shares.text("") ==
+        "parameter        40.00 MiB\nactivation       8.00 MiB\nlargest: fc.weight 40.00 MiB, "
+        "conv1/convolution 8.00 MiB\n");
+  for (int i = 1; i <= 6; ++i)
+    shares.add(Role::activation, Bytes{(10 + i) << 20}, std::to_string(i));
   shares.add(Role::other, 0_B, "nothing");
   REQUIRE(shares.largest().size() == 5);
   CHECK(shares.largest()[0].name == "fc.weight");

@@ -31,10 +31,11 @@ Plan plan_of(std::uint64_t seed, double time, bool fits = true) {
 TEST_CASE("the best of several seeds: what fits first, then the fastest, then the first") {
   const StepGraph graph = toy_graph();
   const auto best = [&](std::vector<double> times, std::set<std::uint64_t> misfits = {}) {
-    return plan_best_of(graph, {.seed = 5}, {static_cast<unsigned>(times.size()), 2}, [&](auto&, const PlanRequest& r) {
-             const std::size_t k = (r.seed - 5) / 1000;
-             return plan_of(k, times[k], !misfits.contains(k));
-           })
+    return plan_best_of(graph, {.seed = 5}, {static_cast<unsigned>(times.size()), 2},
+                        [&](auto&, const PlanRequest& r) {
+                          const std::size_t k = (r.seed - 5) / 1000;
+                          return plan_of(k, times[k], !misfits.contains(k));
+                        })
         .seed;
   };
   CHECK(best({7}) == 0);
@@ -44,7 +45,9 @@ TEST_CASE("the best of several seeds: what fits first, then the fastest, then th
   CHECK(best({7, 5, 6}, {0, 1, 2}) == 1);  // nothing fits: the smallest peak
 }
 
-TEST_CASE("tries run side by side, each with a seed of its own, and the first alone tells of its progress") {
+TEST_CASE(
+    "tries run side by side, each with a seed of its own, and the first alone tells of its "
+    "progress") {
   const StepGraph graph = toy_graph();
   std::mutex guard;
   std::set<std::uint64_t> seeds;
@@ -75,15 +78,17 @@ TEST_CASE("no try begins that would not be done in time, or when nobody wants it
     now += 0.04;
     return plan_of(r.seed, 1);
   };
-  static_cast<void>(plan_best_of(graph, {.seconds = 0.05, .clock = [&] { return now; }}, {50, 1}, slow));
+  static_cast<void>(
+      plan_best_of(graph, {.seconds = 0.05, .clock = [&] { return now; }}, {50, 1}, slow));
   CHECK(tries == 1);
 
   std::stop_source stop;
   tries = 0;
-  static_cast<void>(plan_best_of(graph, {.cancel = stop.get_token()}, {50, 1}, [&](auto&, const PlanRequest& r) {
-    if (++tries == 3) stop.request_stop();
-    return plan_of(r.seed, 1);
-  }));
+  static_cast<void>(
+      plan_best_of(graph, {.cancel = stop.get_token()}, {50, 1}, [&](auto&, const PlanRequest& r) {
+        if (++tries == 3) stop.request_stop();
+        return plan_of(r.seed, 1);
+      }));
   CHECK(tries == 3);
 }
 
@@ -117,7 +122,8 @@ TEST_CASE("times differ where they add up to a quarter more or less, op by op") 
   CHECK(times_differ(graph, longer));
 }
 
-TEST_CASE("several seeds are for a strategy that draws lots, and for no less than the usual effort") {
+TEST_CASE(
+    "several seeds are for a strategy that draws lots, and for no less than the usual effort") {
   CHECK(tries_of("anneal", {}, {8, 2}).count == 8);
   CHECK(tries_of("anneal", {}, {8, 2}).side_by_side == 2);
   CHECK(tries_of("anneal", {.effort = 0.5}, {8, 2}).count == 1);

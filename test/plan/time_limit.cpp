@@ -1,5 +1,5 @@
-// A limit in seconds holds for everything that a planner does for one request, however large the graph is, and whether the budget can be
-// met or not.
+// A limit in seconds holds for everything that a planner does for one request, however large the
+// graph is, and whether the budget can be met or not.
 
 #include <reprise_test/catch.hpp>
 
@@ -38,11 +38,14 @@ TEST_CASE("every strategy stops soon after its time is over, and starts no clock
     for (const std::string_view strategy : strategy_names) {
       for (const double percent : {0., 30.}) {
         std::int64_t asked = 0;
-        PlanRequest request{.budget = between(large.graph, percent), .keep_order = true, .seconds = 0.1};
-        request.clock = [&] { return 1e-3 * static_cast<double>(++asked); };  // a hundred looks at the clock
+        PlanRequest request{
+            .budget = between(large.graph, percent), .keep_order = true, .seconds = 0.1};
+        // a hundred looks at the clock
+        request.clock = [&] { return 1e-3 * static_cast<double>(++asked); };
         const double start = thread_seconds();
         const Plan plan = plan_with(strategy, large.graph, request);
-        INFO(large.name << ", " << strategy << ", " << percent << " %: " << asked << " looks, " << thread_seconds() - start << " s");
+        INFO(large.name << ", " << strategy << ", " << percent << " %: " << asked << " looks, "
+                        << thread_seconds() - start << " s");
         CHECK(asked <= 300);
         CHECK(simulate(large.graph, plan.schedule).valid);
       }
@@ -54,9 +57,11 @@ TEST_CASE("the clock is looked at often: what comes before a search is limited a
   const StepGraph graph = chain_step(24'000);
   for (const std::string_view strategy : strategy_names) {
     const double start = thread_seconds();
-    static_cast<void>(plan_with(strategy, graph, {.budget = floor_bytes(graph), .keep_order = true, .seconds = 0.3}));
+    static_cast<void>(plan_with(
+        strategy, graph, {.budget = floor_bytes(graph), .keep_order = true, .seconds = 0.3}));
     INFO(strategy << ": " << thread_seconds() - start << " s of processor time");
-    CHECK(thread_seconds() - start < (strategy == "mu-two" ? 3 : 20));  // mu-two's candidates alone took 8; a sanitizer makes all of it slower
+    // mu-two's candidates alone took 8; a sanitizer makes all of it slower
+    CHECK(thread_seconds() - start < (strategy == "mu-two" ? 3 : 20));
   }
 }
 

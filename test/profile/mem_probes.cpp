@@ -41,7 +41,8 @@ struct Pages {
   Pages& operator=(const Pages&) = delete;
 };
 
-constexpr Bytes most_of_it{static_cast<std::int64_t>(large) * 9 / 10};  // the kernel counts in batches
+// the kernel counts in batches
+constexpr Bytes most_of_it{static_cast<std::int64_t>(large) * 9 / 10};
 
 }  // namespace
 

@@ -15,8 +15,9 @@ namespace {
 using Nodes = std::vector<NodeId>;
 using Values = std::vector<ValueId>;
 
-// An MLP with three layers, h = fc(x) and r = relu(h), and a loss, forward and backward. Weights are 100 B each, activations 400 B,
-// the batch 400 B, gradients as large as what they belong to. relu's backward reads its result, as PyTorch's does.
+// An MLP with three layers, h = fc(x) and r = relu(h), and a loss, forward and backward. Weights
+// are 100 B each, activations 400 B, the batch 400 B, gradients as large as what they belong to.
+// relu's backward reads its result, as PyTorch's does.
 //
 //    node        us   reads             makes            during: 700 B persistent (x, w1 … w3), and
 //  0 fc1         30   x w1              h1                h1                                     1100
@@ -41,23 +42,34 @@ struct Mlp {
     GraphBuilder b{"mlp"};
     std::int64_t ids = 0;
     const auto value = [&](const char* name, Bytes bytes, Role role, bool persistent = false) {
-      return b.add_value({.id = ids++, .name = name, .bytes = bytes, .role = role, .persistent = persistent});
+      return b.add_value(
+          {.id = ids++, .name = name, .bytes = bytes, .role = role, .persistent = persistent});
     };
     x = value("x", 400_B, Role::input, true);
-    const ValueId w1 = value("w1", 100_B, Role::parameter, true), w2 = value("w2", 100_B, Role::parameter, true);
+    const ValueId w1 = value("w1", 100_B, Role::parameter, true),
+                  w2 = value("w2", 100_B, Role::parameter, true);
     const ValueId w3 = value("w3", 100_B, Role::parameter, true);
     h1 = value("h1", 400_B, Role::activation);
     r1 = value("r1", 400_B, Role::activation);
     h2 = value("h2", 400_B, Role::activation);
     r2 = value("r2", 400_B, Role::activation);
     y = value("y", 400_B, Role::activation);
-    const ValueId l = value("l", 4_B, Role::other), gy = value("gy", 400_B, Role::gradient), gw3 = value("gw3", 100_B, Role::gradient);
-    const ValueId gr2 = value("gr2", 400_B, Role::gradient), gh2 = value("gh2", 400_B, Role::gradient);
-    const ValueId gw2 = value("gw2", 100_B, Role::gradient), gr1 = value("gr1", 400_B, Role::gradient);
-    const ValueId gh1 = value("gh1", 400_B, Role::gradient), gw1 = value("gw1", 100_B, Role::gradient);
+    const ValueId l = value("l", 4_B, Role::other), gy = value("gy", 400_B, Role::gradient),
+                  gw3 = value("gw3", 100_B, Role::gradient);
+    const ValueId gr2 = value("gr2", 400_B, Role::gradient),
+                  gh2 = value("gh2", 400_B, Role::gradient);
+    const ValueId gw2 = value("gw2", 100_B, Role::gradient),
+                  gr1 = value("gr1", 400_B, Role::gradient);
+    const ValueId gh1 = value("gh1", 400_B, Role::gradient),
+                  gw1 = value("gw1", 100_B, Role::gradient);
     std::int64_t nodes = 0;
-    const auto node = [&](const char* name, double us, std::initializer_list<ValueId> in, ValueId out) {
-      b.add_node({.id = nodes, .name = name, .phase = nodes < 6 ? Phase::forward : Phase::backward, .time = {us}}, in, {out});
+    const auto node = [&](const char* name, double us, std::initializer_list<ValueId> in,
+                          ValueId out) {
+      b.add_node({.id = nodes,
+                  .name = name,
+                  .phase = nodes < 6 ? Phase::forward : Phase::backward,
+                  .time = {us}},
+                 in, {out});
       ++nodes;
     };
     node("fc1", 30, {x, w1}, h1);
@@ -81,21 +93,25 @@ struct Mlp {
 
 std::map<std::string, ActivationMetrics> metrics_by_name(const Profile& profile) {
   std::map<std::string, ActivationMetrics> by_name;
-  for (ActivationMetrics& m : activation_metrics(profile)) by_name[profile.graph.value(m.use.value).name] = std::move(m);
+  for (ActivationMetrics& m : activation_metrics(profile))
+    by_name[profile.graph.value(m.use.value).name] = std::move(m);
   return by_name;
 }
 
 }  // namespace
 
-TEST_CASE("the MLP's memory rises through forward and falls through backward, as worked out by hand") {
+TEST_CASE(
+    "the MLP's memory rises through forward and falls through backward, as worked out by hand") {
   const MemoryAnalysis m = analyse_memory(Mlp{}.graph);
-  CHECK(m.live_during == std::vector<Bytes>{1100_B, 1500_B, 1500_B, 1900_B, 1900_B, 1904_B, 2304_B, 2004_B, 2404_B, 2404_B, 1704_B, 2104_B,
-                                            2104_B, 1404_B});
+  CHECK(m.live_during == std::vector<Bytes>{1100_B, 1500_B, 1500_B, 1900_B, 1900_B, 1904_B, 2304_B,
+                                            2004_B, 2404_B, 2404_B, 1704_B, 2104_B, 2104_B,
+                                            1404_B});
   CHECK(m.peak == 2404_B);
   CHECK(m.peak_node == NodeId{8});
-  // After each node, what is not used again is gone: r1; r1 and r2; and back down to the loss and the gradients.
-  CHECK(m.live_after == std::vector<Bytes>{1100_B, 1100_B, 1500_B, 1500_B, 1900_B, 1904_B, 1904_B, 2004_B, 2004_B, 1604_B, 1704_B, 1704_B,
-                                           1304_B, 1004_B});
+  // After each node, what is not used again is gone: r1; r1 and r2; and back down to the loss and
+  // the gradients.
+  CHECK(m.live_after == std::vector<Bytes>{1100_B, 1100_B, 1500_B, 1500_B, 1900_B, 1904_B, 1904_B,
+                                           2004_B, 2004_B, 1604_B, 1704_B, 1704_B, 1304_B, 1004_B});
   CHECK(std::is_sorted(m.live_after.begin(), m.live_after.begin() + 6));
   CHECK(m.live_after.back() < m.live_after[5]);
 }
@@ -107,9 +123,10 @@ TEST_CASE("the MLP's metrics are those worked out by hand") {
   const auto metrics = metrics_by_name(profile);
   CHECK(metrics.size() == 5);
 
-  // r1: made by relu1, last read forward by fc2, backward by d_fc2.w and d_relu1. Between fc2 and d_fc2.w run relu2 (4), fc3 (10),
-  // loss (2), d_loss (2), d_fc3.w (9), d_fc3.x (8) and d_relu2 (3): 38 us. h1 is not used in backward, so fc1 runs again: 30 + 5 us,
-  // with h1 and r1 side by side: 800 B.
+  // r1: made by relu1, last read forward by fc2, backward by d_fc2.w and d_relu1. Between fc2 and
+  // d_fc2.w run relu2 (4), fc3 (10), loss (2), d_loss (2), d_fc3.w (9), d_fc3.x (8) and d_relu2
+  // (3): 38 us. h1 is not used in backward, so fc1 runs again: 30 + 5 us, with h1 and r1 side by
+  // side: 800 B.
   const ActivationMetrics& r1 = metrics.at("r1");
   CHECK(r1.use.created == NodeId{1});
   CHECK(r1.use.last_forward == NodeId{2});
@@ -124,8 +141,8 @@ TEST_CASE("the MLP's metrics are those worked out by hand") {
   CHECK(r1.recompute_ratio == 400.0 / 35.0);
   CHECK(r1.swap_time == Microseconds{400.0 / 100 + 400.0 / 50});
 
-  // r2: made by relu2, last read forward by fc3, backward by d_fc3.w and d_relu2. Between: loss (2), d_loss (2): 4 us. r1 is there,
-  // h2 is not: fc2 and relu2, 24 us, h2 and r2: 800 B.
+  // r2: made by relu2, last read forward by fc3, backward by d_fc3.w and d_relu2. Between: loss
+  // (2), d_loss (2): 4 us. r1 is there, h2 is not: fc2 and relu2, 24 us, h2 and r2: 800 B.
   const ActivationMetrics& r2 = metrics.at("r2");
   CHECK(r2.inactive_time == Microseconds{4});
   CHECK(r2.recompute_nodes == Nodes{NodeId{2}, NodeId{3}});
@@ -154,20 +171,24 @@ TEST_CASE("recomputing what was written in place makes its input anew, and the w
   Profile profile = unmeasured_profile(reprise_test::toy_graph());
   const auto metrics = metrics_by_name(profile);
   const ActivationMetrics& h = metrics.at("h");
-  CHECK(h.use.saved == ValueId{3});                              // h.relu is what backward sees, through h.flat
-  CHECK(h.recompute_nodes == Nodes{NodeId{0}, NodeId{1}});       // norm, relu_
-  CHECK(h.recompute_sources == Values{ValueId{0}});              // x, and not the statistics that norm updates
+  // h.relu is what backward sees, through h.flat
+  CHECK(h.use.saved == ValueId{3});
+  CHECK(h.recompute_nodes == Nodes{NodeId{0}, NodeId{1}});  // norm, relu_
+  // x, and not the statistics that norm updates
+  CHECK(h.recompute_sources == Values{ValueId{0}});
   CHECK(h.recomp_time == Microseconds{130.5});
   CHECK(h.recomp_memory == Bytes{8192 + 256});
-  CHECK(h.inactive_time == Microseconds{38});                    // wide and sum
+  CHECK(h.inactive_time == Microseconds{38});  // wide and sum
   CHECK(h.swap_time == Microseconds{0});
 }
 
 TEST_CASE("what costs nothing has an infinite ratio, what may run only once none") {
   GraphBuilder b;
   const ValueId x = b.add_value({.id = 0, .bytes = 8_B, .persistent = true});
-  const ValueId free = b.add_value({.id = 1, .name = "free", .bytes = 8_B, .role = Role::activation});
-  const ValueId once = b.add_value({.id = 2, .name = "once", .bytes = 8_B, .role = Role::activation});
+  const ValueId free =
+      b.add_value({.id = 1, .name = "free", .bytes = 8_B, .role = Role::activation});
+  const ValueId once =
+      b.add_value({.id = 2, .name = "once", .bytes = 8_B, .role = Role::activation});
   const ValueId empty = b.add_value({.id = 3, .name = "empty", .role = Role::activation});
   b.add_node({.id = 0}, {x}, {free, empty});
   b.add_node({.id = 1, .time = {5}, .recomputable = false}, {x}, {once});
@@ -184,8 +205,10 @@ TEST_CASE("what costs nothing has an infinite ratio, what may run only once none
 TEST_CASE("another output of a recomputed node is made anew and counts, though it is kept") {
   GraphBuilder b;
   const ValueId x = b.add_value({.id = 0, .bytes = 8_B, .persistent = true});
-  const ValueId out = b.add_value({.id = 1, .name = "out", .bytes = 100_B, .role = Role::activation});
-  const ValueId mask = b.add_value({.id = 2, .name = "mask", .bytes = 10_B, .role = Role::activation});
+  const ValueId out =
+      b.add_value({.id = 1, .name = "out", .bytes = 100_B, .role = Role::activation});
+  const ValueId mask =
+      b.add_value({.id = 2, .name = "mask", .bytes = 10_B, .role = Role::activation});
   b.add_node({.id = 0, .name = "dropout", .time = {5}}, {x}, {out, mask});
   b.add_node({.id = 1, .phase = Phase::backward}, {out, mask}, {});
   const auto metrics = metrics_by_name(unmeasured_profile(std::move(b).build()));
@@ -202,11 +225,14 @@ TEST_CASE("a recomputation judged possible can be run before the first backward 
     for (const ActivationMetrics& m : activation_metrics(profile)) {
       if (!m.recomputable || !m.use.first_backward.valid()) continue;
       Schedule schedule = own_order(graph);
-      schedule.insert(schedule.begin() + m.use.first_backward.index, m.recompute_nodes.begin(), m.recompute_nodes.end());
+      schedule.insert(schedule.begin() + m.use.first_backward.index, m.recompute_nodes.begin(),
+                      m.recompute_nodes.end());
       const Simulation run = simulate(graph, schedule);
-      INFO("seed " << seed << ", value " << graph.value(m.use.value).id << ": " << (run.valid ? "" : run.violation->message));
+      INFO("seed " << seed << ", value " << graph.value(m.use.value).id << ": "
+                   << (run.valid ? "" : run.violation->message));
       REQUIRE(run.valid);
-      REQUIRE(run.time.count == Approx(simulate(graph, own_order(graph)).time.count + m.recomp_time.count));
+      REQUIRE(run.time.count ==
+              Approx(simulate(graph, own_order(graph)).time.count + m.recomp_time.count));
       ++checked;
     }
   }

@@ -19,7 +19,9 @@ std::string printed(const Profile& profile, std::size_t expensive = 10) {
   return out.str();
 }
 
-bool contains(const std::string& text, const std::string& piece) { return text.find(piece) != text.npos; }
+bool contains(const std::string& text, const std::string& piece) {
+  return text.find(piece) != text.npos;
+}
 
 Profile toy_profile() {
   Profile p = unmeasured_profile(toy_graph());
@@ -37,7 +39,8 @@ TEST_CASE("the statistics of the toy are the header's example") {
         "\n"
         "  nodes         188.5 us   sum of their times\n"
         "  run           205.0 us   wall time\n"
-        "  overhead       16.5 us   8.0 % of the run: between nodes (dispatch, freeing, the profiler itself)\n"
+        "  overhead       16.5 us   8.0 % of the run: between nodes (dispatch, freeing, the "
+        "profiler itself)\n"
         "  base          4.06 KiB   held when the runs started\n"
         "  peak         28.07 KiB   held at most\n"
         "\n"
@@ -55,9 +58,12 @@ TEST_CASE("isolated times and bandwidths are printed where they were measured") 
   p.bandwidth_out = 1.5 * (1 << 30);
   p.bandwidth_in = 512.0 * (1 << 20);
   const std::string text = printed(p);
-  CHECK(contains(text, "  isolated       1.50 ms   sum where each of 5 distinct ops is measured on its own\n"));
+  CHECK(contains(
+      text,
+      "  isolated       1.50 ms   sum where each of 5 distinct ops is measured on its own\n"));
   p.isolated_failed = 2;
-  CHECK(contains(printed(p), "5 distinct ops is measured on its own, 2 of them only while capturing\n"));
+  CHECK(contains(printed(p),
+                 "5 distinct ops is measured on its own, 2 of them only while capturing\n"));
   CHECK(contains(text,
                  "  out         1.50 GiB/s   moving storages out of memory\n"
                  "  in        512.00 MiB/s   bringing them back\n"));
@@ -84,12 +90,16 @@ TEST_CASE("nodes that take longer than the run are not called negative overhead 
   p.runs = 1;
   const std::string text = printed(p);
   CHECK(text.starts_with("toy: 6 nodes, mean of 1 run (1 dropped as warm-up)\n"));
-  CHECK(contains(text, "  overhead       -8.5 us   none to be seen: nodes and run are aggregated each on their own\n"));
+  CHECK(contains(text,
+                 "  overhead       -8.5 us   none to be seen: nodes and run are aggregated each on "
+                 "their own\n"));
 }
 
 TEST_CASE("ten nodes are printed, equally expensive ones in the graph's order") {
   GraphBuilder b;
-  for (int i = 0; i < 12; ++i) b.add_node({.id = 100 + i, .name = "n" + std::to_string(i), .time = {i == 11 ? 2.0 : 1.0}}, {}, {});
+  for (int i = 0; i < 12; ++i)
+    b.add_node({.id = 100 + i, .name = "n" + std::to_string(i), .time = {i == 11 ? 2.0 : 1.0}}, {},
+               {});
   const std::string text = printed(unmeasured_profile(std::move(b).build()));
   CHECK(text.starts_with("step: 12 nodes"));
   CHECK(

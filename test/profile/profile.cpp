@@ -56,5 +56,6 @@ TEST_CASE("transfers are estimated where they are not known") {
   CHECK_FALSE(h.measured);
   CHECK(wide.swap_out == Microseconds{1});
   CHECK(wide.swap_in == Microseconds{2});
-  CHECK(refusal([&] { estimate_transfers(p, {}); }) == "bad argument: a transfer rate must be greater than zero");
+  CHECK(refusal([&] { estimate_transfers(p, {}); }) ==
+        "bad argument: a transfer rate must be greater than zero");
 }

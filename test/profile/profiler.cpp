@@ -100,7 +100,8 @@ TEST_CASE("the simple profiler has no angle brackets") {
 
 TEST_CASE("the timer stands closest to the op, and waits before the run's time is read") {
   Log log{.given = {{{1}, {2}}}};
-  FakeStep step{.graph = two_nodes(), .op = [&](NodeId n) { log.calls.push_back("op " + std::to_string(n.index)); }};
+  FakeStep step{.graph = two_nodes(),
+                .op = [&](NodeId n) { log.calls.push_back("op " + std::to_string(n.index)); }};
   Profiler<LoggingTimer, LoggingProbe> profiler{LoggingTimer{&log}, LoggingProbe{&log}};
   const Profile profile = profiler.run(step, {.warmup = 0, .runs = 1});
   CHECK(log.calls == std::vector<std::string>{"timer.begin_run 2", "probe.begin_run",             //
@@ -113,7 +114,8 @@ TEST_CASE("the timer stands closest to the op, and waits before the run's time i
 TEST_CASE("warm-up is dropped, every other sample is kept, and the median goes into the graph") {
   Log log{.given = {{{310}, {40}}, {{120}, {31}}, {{118}, {30}}, {{123}, {33}}}};
   FakeStep step{.graph = two_nodes()};
-  const Profile profile = Profiler<LoggingTimer>{LoggingTimer{&log}}.run(step, {.warmup = 1, .runs = 3});
+  const Profile profile =
+      Profiler<LoggingTimer>{LoggingTimer{&log}}.run(step, {.warmup = 1, .runs = 3});
   CHECK(profile.nodes[0].samples == Samples{{120}, {118}, {123}});
   CHECK(profile.nodes[1].samples == Samples{{31}, {30}, {33}});
   CHECK(profile.nodes[0].time == Microseconds{120});
@@ -128,7 +130,8 @@ TEST_CASE("warm-up is dropped, every other sample is kept, and the median goes i
 TEST_CASE("the mean on request") {
   Log log{.given = {{{1}, {0}}, {{2}, {0}}, {{6}, {0}}}};
   FakeStep step{.graph = two_nodes()};
-  const Profile profile = Profiler<LoggingTimer>{LoggingTimer{&log}}.run(step, {.warmup = 0, .runs = 3, .aggregate = Aggregate::mean});
+  const Profile profile = Profiler<LoggingTimer>{LoggingTimer{&log}}.run(
+      step, {.warmup = 0, .runs = 3, .aggregate = Aggregate::mean});
   CHECK(profile.nodes[0].time == Microseconds{3});
 }
 
@@ -148,7 +151,9 @@ TEST_CASE("a peak of the warm-up is dropped with it") {
   CHECK(profile.peak == 300_B);
 }
 
-TEST_CASE("what the runner knows beside the profiler is in the profile, and its times go into the graph") {
+TEST_CASE(
+    "what the runner knows beside the profiler is in the profile, and its times go into the "
+    "graph") {
   FakeStep step{.graph = two_nodes(), .complete = [](Profile& p) {
                   p.base = 77_B;
                   p.nodes[1].time = {9};
@@ -161,7 +166,8 @@ TEST_CASE("what the runner knows beside the profiler is in the profile, and its 
 
 TEST_CASE("isolated ops are the runner's business: the step itself is not run") {
   FakeStep step{.graph = two_nodes()};
-  const Profile profile = Profiler<FixedTimer>{FixedTimer{{5}}}.run(step, {.mode = ProfileMode::isolated});
+  const Profile profile =
+      Profiler<FixedTimer>{FixedTimer{{5}}}.run(step, {.mode = ProfileMode::isolated});
   CHECK(step.runs == 0);
   CHECK(profile.run_times.empty());
   CHECK(profile.nodes.size() == 2);
@@ -170,7 +176,9 @@ TEST_CASE("isolated ops are the runner's business: the step itself is not run") 
 TEST_CASE("progress counts every node of every run, to the end") {
   FakeStep step{.graph = two_nodes()};
   std::vector<std::pair<std::size_t, std::size_t>> seen;
-  const auto progress = [&](std::size_t done, std::size_t total) { seen.emplace_back(done, total); };
+  const auto progress = [&](std::size_t done, std::size_t total) {
+    seen.emplace_back(done, total);
+  };
   static_cast<void>(Profiler{}.run(step, {.warmup = 1, .runs = 1, .progress = progress}));
   CHECK(seen == std::vector<std::pair<std::size_t, std::size_t>>{{1, 4}, {2, 4}, {3, 4}, {4, 4}});
 }
@@ -203,7 +211,8 @@ TEST_CASE("a profiler can be used again after a run that failed") {
 
 TEST_CASE("no measured run is no profile") {
   FakeStep step{.graph = two_nodes()};
-  CHECK(refusal([&] { static_cast<void>(Profiler{}.run(step, {.runs = 0})); }) == "bad argument: runs: at least one run must be measured");
+  CHECK(refusal([&] { static_cast<void>(Profiler{}.run(step, {.runs = 0})); }) ==
+        "bad argument: runs: at least one run must be measured");
   CHECK(step.runs == 0);
 }
 

@@ -33,5 +33,6 @@ TEST_CASE("one transfer time alone is none") {
 
 TEST_CASE("a transfer time that is none is refused by value and field") {
   Profile p = with_extra(R"({"swap_out_us":-1,"swap_in_us":11})");
-  CHECK(reprise_test::refusal([&] { take_transfer_times(p); }) == "bad graph: values: 2: swap_out_us: -1 is not a number >= 0");
+  CHECK(reprise_test::refusal([&] { take_transfer_times(p); }) ==
+        "bad graph: values: 2: swap_out_us: -1 is not a number >= 0");
 }

@@ -10,7 +10,9 @@ using reprise_test::xml_fault;
 
 namespace {
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 std::vector<BatchMemory> two_batches() {
   BatchMemory small = batch_memory(4, reprise_test::toy_graph()), large = small;

@@ -20,7 +20,9 @@ std::string dot(const StepGraph& graph, const DotOptions& options = {}) {
   return out.str();
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 // The lines of a cluster.
 std::string cluster(const std::string& text, const std::string& phase) {
@@ -72,7 +74,8 @@ TEST_CASE("around a node, only what is near is drawn") {
   CHECK_FALSE(has(text, "o6"));
   CHECK(has(dot(toy_graph(), {.around = NodeId{1}, .radius = 2}), "n5 ["));
   CHECK_FALSE(has(dot(toy_graph(), {.around = NodeId{1}, .radius = 0}), "n0 ["));
-  CHECK(refusal([&] { dot(toy_graph(), {.around = NodeId{6}}); }) == "bad argument: no such node to draw around");
+  CHECK(refusal([&] { dot(toy_graph(), {.around = NodeId{6}}); }) ==
+        "bad argument: no such node to draw around");
 }
 
 TEST_CASE("values from before the step and handed over can be left out") {

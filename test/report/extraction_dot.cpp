@@ -19,7 +19,9 @@ std::string drawn(const StepGraph& graph, const Schedule& schedule) {
   return out.str();
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 

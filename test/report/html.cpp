@@ -26,7 +26,9 @@ std::string page_of(const Profile& profile, const HtmlReportOptions& options = {
   return out.str();
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 std::string between(const std::string& text, const std::string& begin, const std::string& end) {
   const auto at = text.find(begin);
@@ -35,7 +37,9 @@ std::string between(const std::string& text, const std::string& begin, const std
   return text.substr(from, text.find(end, from) - from);
 }
 
-json data_of(const std::string& page) { return json::parse(between(page, "<script type=\"application/json\" id=\"data\">", "</script>")); }
+json data_of(const std::string& page) {
+  return json::parse(between(page, "<script type=\"application/json\" id=\"data\">", "</script>"));
+}
 
 json column(const json& table, const std::string& key) {
   for (const json& c : table["columns"])
@@ -43,16 +47,24 @@ json column(const json& table, const std::string& key) {
   return nullptr;
 }
 
-// The page with a script that uses it as a reader would and writes down what it sees; run, and what it saw.
+// The page with a script that uses it as a reader would and writes down what it sees; run, and what
+// it saw.
 json used(const std::string& browser, std::string page, const std::string& script) {
-  const auto insert = [&](const std::string& at, const std::string& text) { page.insert(page.find(at), text); };
-  insert("</head>", "<script>window.faults=[];window.addEventListener('error',e=>faults.push(String(e.message)));"
-                    "const said=console.error;console.error=(...a)=>{faults.push(a.join(' '));said(...a)};"
-                    "document.addEventListener('securitypolicyviolation',e=>faults.push('policy: '+e.violatedDirective))</script>");
+  const auto insert = [&](const std::string& at, const std::string& text) {
+    page.insert(page.find(at), text);
+  };
+  insert(
+      "</head>",
+      "<script>window.faults=[];window.addEventListener('error',e=>faults.push(String(e.message)));"
+      "const said=console.error;console.error=(...a)=>{faults.push(a.join(' '));said(...a)};"
+      "document.addEventListener('securitypolicyviolation',e=>faults.push('policy: "
+      "'+e.violatedDirective))</script>");
   insert("</body>", "<pre id=\"seen\"></pre><script>{const seen={};try{" + script +
                         "}catch(e){faults.push(String(e))}seen.faults=faults;"
-                        "document.getElementById('seen').textContent=JSON.stringify(seen).replaceAll('<','?')}</script>");
-  const std::string text = between(reprise_test::run_page(browser, page), "<pre id=\"seen\">", "</pre>");
+                        "document.getElementById('seen').textContent=JSON.stringify(seen)."
+                        "replaceAll('<','?')}</script>");
+  const std::string text =
+      between(reprise_test::run_page(browser, page), "<pre id=\"seen\">", "</pre>");
   INFO("the browser gave: " << text);
   REQUIRE_FALSE(text.empty());
   std::string plain;
@@ -81,7 +93,8 @@ TEST_CASE("a report's data are the tables' numbers") {
 }
 
 TEST_CASE("a report says its title, its note, the budget and the main numbers") {
-  const std::string page = page_of(unmeasured_profile(toy_graph()), {.title = "My <step>", .budget = 24000_B, .note = "a & b"});
+  const std::string page = page_of(unmeasured_profile(toy_graph()),
+                                   {.title = "My <step>", .budget = 24000_B, .note = "a & b"});
   CHECK(has(page, "<h1>My &lt;step&gt;</h1>"));
   CHECK(has(page, "a &amp; b"));
   CHECK(has(page, "<dt>Budget</dt><dd>23.44 KiB</dd>"));
@@ -98,7 +111,8 @@ TEST_CASE("a measured profile's report says what was measured") {
   const std::string page = page_of(profile);
   CHECK(has(page, "<dt>Measured peak</dt><dd>29.30 KiB"));
   CHECK(has(page, "<dt>Measured step</dt><dd>200.0 us<small>3 runs</small>"));
-  CHECK(column(data_of(page)["nodes"], "active_peak_bytes") == json{12608, 12352, 12352, 28736, 28740, 16452});
+  CHECK(column(data_of(page)["nodes"], "active_peak_bytes") ==
+        json{12608, 12352, 12352, 28736, 28740, 16452});
 }
 
 TEST_CASE("a report loads nothing and forbids loading") {
@@ -109,7 +123,8 @@ TEST_CASE("a report loads nothing and forbids loading") {
 
 TEST_CASE("names cannot break out of a report") {
   GraphBuilder b{"</title><script>alert(1)</script>"};
-  const ValueId v = b.add_value({.id = 0, .name = "</script><b>\xff", .bytes = 8_B, .role = Role::activation});
+  const ValueId v =
+      b.add_value({.id = 0, .name = "</script><b>\xff", .bytes = 8_B, .role = Role::activation});
   b.add_node({.id = 0, .name = "<!--<script>"}, {}, {v});
   const std::string page = page_of(unmeasured_profile(std::move(b).build()));
   CHECK_FALSE(has(page, "<script>alert"));
@@ -122,7 +137,8 @@ TEST_CASE("an infinite ratio is a word, since JSON has no number for it") {
   GraphBuilder b;
   const ValueId v = b.add_value({.id = 0, .bytes = 8_B, .role = Role::activation});
   b.add_node({.id = 0}, {}, {v});
-  CHECK(column(data_of(page_of(unmeasured_profile(std::move(b).build())))["activations"], "recompute_ratio") == json{"inf"});
+  CHECK(column(data_of(page_of(unmeasured_profile(std::move(b).build())))["activations"],
+               "recompute_ratio") == json{"inf"});
 }
 
 TEST_CASE("a report of thousands of nodes is written in well under two seconds") {
@@ -141,13 +157,16 @@ TEST_CASE("a report to a stream that fails is an error") {
         "input/output: the report could not be written: the stream has failed");
 }
 
-TEST_CASE("in a browser, everything that can be used or seen has a name and can be reached by the keyboard") {
+TEST_CASE(
+    "in a browser, everything that can be used or seen has a name and can be reached by the "
+    "keyboard") {
   const auto browser = reprise_test::find_browser();
   if (!browser) {
     WARN("no Chromium here: whether the report can be used without a mouse was not tested");
     return;
   }
-  const json seen = used(*browser, page_of(unmeasured_profile(testing::resnet_step({.blocks = 4}))), R"js(
+  const json seen =
+      used(*browser, page_of(unmeasured_profile(testing::resnet_step({.blocks = 4}))), R"js(
     const all = what => [...document.querySelectorAll(what)];
     const name = e => e.getAttribute('aria-label') || document.getElementById(e.getAttribute('aria-labelledby'))?.textContent ||
                       e.labels?.[0]?.textContent || e.querySelector('title')?.textContent || e.textContent;
@@ -169,7 +188,8 @@ TEST_CASE("in a browser, everything that can be used or seen has a name and can 
   CHECK(seen["nameless"] == json::array());
   CHECK(seen["not_pictures"] == 0);
   CHECK(seen["out_of_reach"] == json::array());
-  CHECK(seen["headings"] == json{"resnet-like-4", "Memory", "Runtime", "Activations", "Node table", "Activation table"});
+  CHECK(seen["headings"] == json{"resnet-like-4", "Memory", "Runtime", "Activations", "Node table",
+                                 "Activation table"});
   CHECK(seen["language"] == "en");
   CHECK(seen["focused"] == true);
   CHECK(seen["live"] == "polite");
@@ -183,7 +203,8 @@ TEST_CASE("in a browser, tables sort and search and the curve names what is aliv
   }
   const Profile profile = unmeasured_profile(testing::resnet_step({.blocks = 4}));
   const std::vector<NodeStats> rows = node_stats(profile);
-  const json seen = used(*browser, page_of(profile, {.title = "resnet", .budget = 10_MiB, .note = ""}), R"js(
+  const json seen =
+      used(*browser, page_of(profile, {.title = "resnet", .budget = 10_MiB, .note = ""}), R"js(
     const cells = (row, at) => document.querySelectorAll('#nodes tbody tr')[row].cells[at].title;
     const heads = [...document.querySelectorAll('#nodes th')], time = heads.findIndex(h => h.textContent === 'time');
     seen.rows = document.querySelectorAll('#nodes tbody tr').length;
@@ -227,7 +248,9 @@ TEST_CASE("in a browser, tables sort and search and the curve names what is aliv
   for (const NodeStats& r : rows) {
     slowest = std::max(slowest, r.time_us);
     fastest = std::min(fastest, r.time_us);
-    if (has(r.name + " " + r.op + " " + r.phase, "conv") && has(r.name + " " + r.op + " " + r.phase, "backward")) found.push_back(r.name);
+    if (has(r.name + " " + r.op + " " + r.phase, "conv") &&
+        has(r.name + " " + r.op + " " + r.phase, "backward"))
+      found.push_back(r.name);
   }
   CHECK(seen["slowest"] == slowest);
   CHECK(seen["sort"] == "descending");
@@ -245,7 +268,8 @@ TEST_CASE("in a browser, tables sort and search and the curve names what is aliv
   CHECK(has(seen["text"], rows[20].name));
   const auto alive = alive_during(profile.graph, storage_lifetimes(profile.graph), NodeId{20});
   const Value& largest = profile.graph.value(profile.graph.storage(alive.front()).owner);
-  CHECK(has(seen["text"], largest.name.empty() ? "value " + std::to_string(largest.id) : largest.name));
+  CHECK(has(seen["text"],
+            largest.name.empty() ? "value " + std::to_string(largest.id) : largest.name));
   CHECK(seen["right"]["rank"] == 21);
   CHECK(seen["right"]["bytes"] == rows[21].live_bytes);
   CHECK(seen["end"] == rows.size() - 1);

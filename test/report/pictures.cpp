@@ -24,7 +24,9 @@ std::string before_and_after(const StepGraph& graph, const Schedule& schedule) {
   return out.str();
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
@@ -39,7 +41,9 @@ TEST_CASE("before, the use reads the first run; after, the clone") {
 
 TEST_CASE("clones are marked, first runs are not") {
   const std::string text = before_and_after(toy_graph(), toy_schedule());
-  CHECK(has(text, R"(after5 [label="norm#1\nstep 5, 120.5 us", style="rounded,filled,dashed", color="#d9480f")"));
+  CHECK(has(
+      text,
+      R"(after5 [label="norm#1\nstep 5, 120.5 us", style="rounded,filled,dashed", color="#d9480f")"));
   CHECK(has(text, R"(after0 [label="norm\nstep 0, 120.5 us"];)"));
   CHECK_FALSE(has(text, "after3 "));  // wide has nothing to do with it
 }
@@ -55,7 +59,8 @@ TEST_CASE("a value from elsewhere is one ellipse in each half, whoever reads it"
 
 TEST_CASE("memory over time keeps every peak, and a schedule takes the width that it costs") {
   const StepGraph graph = toy_graph();
-  const Simulation own = simulate(graph, own_order(graph)), planned = simulate(graph, toy_schedule());
+  const Simulation own = simulate(graph, own_order(graph)),
+                   planned = simulate(graph, toy_schedule());
   // 319 us in 319 places: norm 120.5, relu 10, flat 0, wide 30, sum 8, grad 20, then nothing.
   const std::vector<double> before = live_over_time(graph, own_order(graph), own, 319, 319);
   CHECK(before[0] == 12608);
@@ -104,7 +109,8 @@ TEST_CASE("where nothing takes time, memory is drawn over steps") {
   b.add_node({.id = 1}, {a}, {c});
   b.add_output(c);
   const StepGraph graph = std::move(b).build();
-  CHECK(live_over_time(graph, own_order(graph), simulate(graph, own_order(graph)), 2, 4) == std::vector<double>{4, 4, 12, 12});
+  CHECK(live_over_time(graph, own_order(graph), simulate(graph, own_order(graph)), 2, 4) ==
+        std::vector<double>{4, 4, 12, 12});
   CHECK(has(memory_before_and_after(graph, own_order(graph)), ">step</text>"));
 }
 
@@ -118,5 +124,6 @@ TEST_CASE("the memory picture says both peaks, the cost and the budget") {
 }
 
 TEST_CASE("a schedule that cannot be run is not drawn") {
-  CHECK(refusal([] { return memory_before_and_after(toy_graph(), nodes({0})); }) == "bad schedule: step 1: node 1 (relu) never runs");
+  CHECK(refusal([] { return memory_before_and_after(toy_graph(), nodes({0})); }) ==
+        "bad schedule: step 1: node 1 (relu) never runs");
 }

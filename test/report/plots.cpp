@@ -31,7 +31,9 @@ struct Plotted {
   }
 };
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
@@ -40,7 +42,8 @@ TEST_CASE("the toy's pictures say its numbers") {
   for (const std::string& svg : toy.all()) CHECK(xml_fault(svg).empty());
   CHECK(has(toy.plots.node_runtime(), "188.5 us in 6 nodes; the longest, norm, takes 120.5 us"));
   CHECK(has(toy.plots.node_memory(), "peak 28.07 KiB at sum"));
-  CHECK(has(toy.plots.activation_size(), "24.00 KiB in 2 activations; the largest, wide, has 16.00 KiB"));
+  CHECK(has(toy.plots.activation_size(),
+            "24.00 KiB in 2 activations; the largest, wide, has 16.00 KiB"));
   CHECK(has(toy.plots.inactive_time(), "the longest, of h, is 38.0 us"));
   CHECK(has(toy.plots.peak_breakdown(), "activation 24.00 KiB, 85.5 %"));
   CHECK(has(toy.plots.peak_breakdown(), "buffer 64 B, 0.2 %"));
@@ -51,17 +54,21 @@ TEST_CASE("live memory is stacked by role, with the boundary, and the budget whe
   const std::string with = toy.plots.live_memory(24000_B), without = toy.plots.live_memory();
   CHECK(has(with, "budget 23.44 KiB"));
   CHECK_FALSE(has(without, "budget"));
-  for (const char* role : {">input<", ">buffer<", ">activation<", ">gradient<", ">other<", ">workspace<"}) CHECK(has(without, role));
+  for (const char* role :
+       {">input<", ">buffer<", ">activation<", ">gradient<", ">other<", ">workspace<"})
+    CHECK(has(without, role));
   CHECK_FALSE(has(without, ">parameter<"));  // there is none
   CHECK(has(without, ">backward</text>"));
 }
 
 TEST_CASE("names of any kind, and graphs without anything, leave pictures well-formed") {
   GraphBuilder b;
-  const ValueId v = b.add_value({.id = 0, .name = "<&\"\xff", .bytes = 8_B, .role = Role::activation});
+  const ValueId v =
+      b.add_value({.id = 0, .name = "<&\"\xff", .bytes = 8_B, .role = Role::activation});
   b.add_node({.id = 0, .name = "</svg>\x02", .time = {1}}, {}, {v});
   for (const std::string& svg : Plotted{std::move(b).build()}.all()) CHECK(xml_fault(svg).empty());
-  for (const std::string& svg : Plotted{GraphBuilder{}.build()}.all()) CHECK(xml_fault(svg).empty());
+  for (const std::string& svg : Plotted{GraphBuilder{}.build()}.all())
+    CHECK(xml_fault(svg).empty());
 }
 
 TEST_CASE("thousands of nodes stay small and quick") {
@@ -78,7 +85,8 @@ TEST_CASE("plots are written beside each other under the caller's prefix") {
   const Plotted toy{toy_graph()};
   const TempDir dir;
   write_plot_files(dir / "a/b", "bs4_", toy.plots, 20_KiB);
-  for (const char* name : {"node_runtime", "node_memory", "activation_size", "inactive_time", "live_memory", "peak_breakdown"})
+  for (const char* name : {"node_runtime", "node_memory", "activation_size", "inactive_time",
+                           "live_memory", "peak_breakdown"})
     CHECK(std::filesystem::file_size(dir / ("a/b/bs4_" + std::string(name) + ".svg")) > 500);
   CHECK(refusal([&] { write_plot_files("/dev/null/x", "", toy.plots); }) ==
         "input/output: /dev/null/x/node_runtime.svg: could not be written");

@@ -40,33 +40,43 @@ std::string line(const std::string& text, int number) {
 TEST_CASE("the node table of the toy is the header's example") {
   const std::string text = text_of(node_stats(toy_profile()), node_stats_columns);
   CHECK(line(text, 0) ==
-        "rank,id,name,op,phase,time_us,samples_us,output_bytes,workspace_bytes,active_before_bytes,active_peak_bytes,active_after_bytes,"
+        "rank,id,name,op,phase,time_us,samples_us,output_bytes,workspace_bytes,active_before_bytes,"
+        "active_peak_bytes,active_after_bytes,"
         "live_bytes");
-  CHECK(line(text, 1) == "0,0,norm,aten::native_batch_norm,forward,120.5,121 119 120.5,8192,256,4160,12608,12352,12608");
-  CHECK(line(text, 6) == "5,5,grad,aten::threshold_backward,backward,20,20,4096,0,12356,16452,16452,16452");
+  CHECK(line(text, 1) ==
+        "0,0,norm,aten::native_batch_norm,forward,120.5,121 119 "
+        "120.5,8192,256,4160,12608,12352,12608");
+  CHECK(line(text, 6) ==
+        "5,5,grad,aten::threshold_backward,backward,20,20,4096,0,12356,16452,16452,16452");
 }
 
 TEST_CASE("the activation table of the toy is the header's example") {
   const Profile profile = toy_profile();
-  const std::string text = text_of(activation_stats(profile.graph, activation_metrics(profile)), activation_stats_columns);
+  const std::string text = text_of(activation_stats(profile.graph, activation_metrics(profile)),
+                                   activation_stats_columns);
   CHECK(line(text, 0) ==
-        "id,name,memory_bytes,created_rank,created_node,last_fw_node,first_bw_node,last_bw_node,inactive_time_us,recomputable,"
-        "recomp_time_us,recomp_memory_bytes,recompute_ratio,swap_time_us,recompute_nodes,recompute_sources");
+        "id,name,memory_bytes,created_rank,created_node,last_fw_node,first_bw_node,last_bw_node,"
+        "inactive_time_us,recomputable,"
+        "recomp_time_us,recomp_memory_bytes,recompute_ratio,swap_time_us,recompute_nodes,recompute_"
+        "sources");
   CHECK(line(text, 1) == "2,h,8192,0,0,2,5,5,38,1,130.5,8448,62.77394636015325,0,0 1,0");
   CHECK(line(text, 2) == "5,wide,16384,3,3,4,,,0,1,30,16384,546.1333333333333,0,3,0");
 }
 
 TEST_CASE("files carry the caller's prefix and read back as they were written") {
   GraphBuilder b;
-  const ValueId v = b.add_value({.id = 7, .name = "a, \"b\"\nc", .bytes = 8_B, .role = Role::activation});
+  const ValueId v =
+      b.add_value({.id = 7, .name = "a, \"b\"\nc", .bytes = 8_B, .role = Role::activation});
   b.add_node({.id = 3, .name = "n,\"x\"", .op = "op", .time = {0.1}}, {}, {v});
   b.add_node({.id = 9, .phase = Phase::backward, .time = {0.2}}, {v}, {});
   const Profile profile = unmeasured_profile(std::move(b).build());
   const TempDir dir;
   write_stats_files(dir / "out/deep", "bs16_", profile);
-  std::ifstream nodes{dir / "out/deep/bs16_node_stats.csv"}, activations{dir / "out/deep/bs16_activation_stats.csv"};
+  std::ifstream nodes{dir / "out/deep/bs16_node_stats.csv"},
+      activations{dir / "out/deep/bs16_activation_stats.csv"};
   CHECK(read_csv<NodeStats>(nodes, node_stats_columns) == node_stats(profile));
-  CHECK(read_csv<ActivationStats>(activations, activation_stats_columns) == activation_stats(profile.graph, activation_metrics(profile)));
+  CHECK(read_csv<ActivationStats>(activations, activation_stats_columns) ==
+        activation_stats(profile.graph, activation_metrics(profile)));
 }
 
 TEST_CASE("a folder that cannot be written is an error with the path") {

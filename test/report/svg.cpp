@@ -17,7 +17,9 @@ std::vector<std::string> labels(double max, AxisUnit unit) {
 
 using Strings = std::vector<std::string>;
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 std::size_t count(const std::string& text, const std::string& part) {
   std::size_t n = 0;
@@ -29,9 +31,12 @@ std::size_t count(const std::string& text, const std::string& part) {
 
 TEST_CASE("marks on an axis are round numbers in the unit that suits") {
   CHECK(labels(120.5, AxisUnit::microseconds) == Strings{"0 us", "50 us", "100 us", "150 us"});
-  CHECK(labels(1700, AxisUnit::microseconds) == Strings{"0 ms", "0.5 ms", "1 ms", "1.5 ms", "2 ms"});
-  CHECK(labels(28740, AxisUnit::bytes) == Strings{"0 KiB", "5 KiB", "10 KiB", "15 KiB", "20 KiB", "25 KiB", "30 KiB"});
-  CHECK(labels(3.0 * (1 << 30), AxisUnit::bytes) == Strings{"0 GiB", "0.5 GiB", "1 GiB", "1.5 GiB", "2 GiB", "2.5 GiB", "3 GiB"});
+  CHECK(labels(1700, AxisUnit::microseconds) ==
+        Strings{"0 ms", "0.5 ms", "1 ms", "1.5 ms", "2 ms"});
+  CHECK(labels(28740, AxisUnit::bytes) ==
+        Strings{"0 KiB", "5 KiB", "10 KiB", "15 KiB", "20 KiB", "25 KiB", "30 KiB"});
+  CHECK(labels(3.0 * (1 << 30), AxisUnit::bytes) ==
+        Strings{"0 GiB", "0.5 GiB", "1 GiB", "1.5 GiB", "2 GiB", "2.5 GiB", "3 GiB"});
   CHECK(labels(3, AxisUnit::none) == Strings{"0", "1", "2", "3"});
   CHECK(labels(0, AxisUnit::bytes) == Strings{"0 B", "1 B"});
   CHECK(labels(0.003, AxisUnit::microseconds).back() == "0.003 us");
@@ -65,7 +70,8 @@ TEST_CASE("where points share a place the largest is drawn") {
 }
 
 TEST_CASE("the header's example is a picture with three columns") {
-  Chart chart{{.title = "Node runtime", .x_label = "rank", .unit = AxisUnit::microseconds}, {.x_max = 3, .y_max = 120.5}};
+  Chart chart{{.title = "Node runtime", .x_label = "rank", .unit = AxisUnit::microseconds},
+              {.x_max = 3, .y_max = 120.5}};
   chart.columns(std::vector{120.5, 10.0, 30.0}, {"#4e79a7"});
   chart.vertical(2, "backward");
   const std::string svg = chart.svg();
@@ -74,7 +80,8 @@ TEST_CASE("the header's example is a picture with three columns") {
   CHECK(has(svg, "aria-label=\"Node runtime\""));
   CHECK(has(svg, ">backward</text>"));
   CHECK(has(svg, ">150 us</text>"));
-  // The plot is 1084 wide from 92 and 306 high from 62; a column has 80 % of its third; 120.5 of 150 us is 245.8 high.
+  // The plot is 1084 wide from 92 and 306 high from 62; a column has 80 % of its third; 120.5 of
+  // 150 us is 245.8 high.
   CHECK(has(svg, "<path fill=\"#4e79a7\" d=\"M128.1 368V122.2h289.1V368M489.5 368V347.6"));
 }
 
@@ -88,7 +95,8 @@ TEST_CASE("a stack's upper edges are drawn from the top layer down") {
 }
 
 TEST_CASE("text of any kind leaves a picture well-formed") {
-  Chart chart{{.title = "<&\"'\x01\xff", .subtitle = "]]>", .x_label = "<b>"}, {.x_max = 1, .y_max = 1}};
+  Chart chart{{.title = "<&\"'\x01\xff", .subtitle = "]]>", .x_label = "<b>"},
+              {.x_max = 1, .y_max = 1}};
   chart.legend({{"#000", "<x>"}});
   chart.categories({"a&b", "\""});
   chart.horizontal(0.5, "<cap>");
@@ -98,7 +106,9 @@ TEST_CASE("text of any kind leaves a picture well-formed") {
   CHECK(xml_fault(chart.svg()).empty());
 }
 
-TEST_CASE("a legend that does not fit beside the title has a line of its own, and the picture is higher by it") {
+TEST_CASE(
+    "a legend that does not fit beside the title has a line of its own, and the picture is higher "
+    "by it") {
   const auto picture = [](std::size_t entries) {
     Chart chart{{.title = "A title of some length"}, {.x_max = 1, .y_max = 1}};
     std::vector<LegendEntry> legend;

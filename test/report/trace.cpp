@@ -30,7 +30,8 @@ json events_of(const StepGraph& graph, const Schedule& schedule) {
   return json::parse(out.str())["traceEvents"];
 }
 
-std::vector<json> of_kind(const json& events, const std::string& kind, const std::string& name = "") {
+std::vector<json> of_kind(const json& events, const std::string& kind,
+                          const std::string& name = "") {
   std::vector<json> found;
   for (const json& e : events)
     if (e["ph"] == kind && (name.empty() || e["name"] == name)) found.push_back(e);
@@ -43,7 +44,8 @@ TEST_CASE("a trace lays nodes end to end, with bytes beside them") {
   const json events = events_of(toy_graph(), own_order(toy_graph()));
   const auto slices = of_kind(events, "X");
   REQUIRE(slices.size() == 6);
-  CHECK(slices[1] == json::parse(R"({"name":"relu","ph":"X","cat":"forward","ts":120.5,"dur":10,"pid":1,"tid":1,
+  CHECK(slices[1] ==
+        json::parse(R"({"name":"relu","ph":"X","cat":"forward","ts":120.5,"dur":10,"pid":1,"tid":1,
     "args":{"id":1,"op":"aten::relu_","phase":"forward","live_bytes":12352,"workspace_bytes":0,"time_us":10}})"));
   CHECK(slices[5]["ts"] == 168.5);
   CHECK(slices[5]["cat"] == "backward");
@@ -51,7 +53,8 @@ TEST_CASE("a trace lays nodes end to end, with bytes beside them") {
 
 TEST_CASE("slices never overlap, however a reader comes to whole nanoseconds") {
   GraphBuilder b;
-  for (int i = 0; i < 1000; ++i) b.add_node({.id = i, .time = {0.1 * (i % 7) + 0.001 * (i % 13)}}, {}, {});
+  for (int i = 0; i < 1000; ++i)
+    b.add_node({.id = i, .time = {0.1 * (i % 7) + 0.001 * (i % 13)}}, {}, {});
   const StepGraph graph = std::move(b).build();
   const auto slices = of_kind(events_of(graph, own_order(graph)), "X");
   const auto whole = [](const json& us) {  // nanoseconds, the same cut off or rounded
@@ -64,7 +67,8 @@ TEST_CASE("slices never overlap, however a reader comes to whole nanoseconds") {
     REQUIRE(whole(e["ts"]) == last);
     last += whole(e["dur"]);
   }
-  CHECK(slices.back()["ts"].get<double>() == Approx(total_time(graph, own_order(graph)).count).margin(1));
+  CHECK(slices.back()["ts"].get<double>() ==
+        Approx(total_time(graph, own_order(graph)).count).margin(1));
 }
 
 TEST_CASE("live bytes are counters, in all and by role, and end with what is left") {
@@ -76,7 +80,8 @@ TEST_CASE("live bytes are counters, in all and by role, and end with what is lef
   CHECK(live[6]["args"]["bytes"] == 8260);
   const auto by_role = of_kind(events, "C", "live bytes by role");
   REQUIRE(by_role.size() == 6);
-  CHECK(by_role[1]["args"] == json::parse(R"({"input":4096,"buffer":64,"activation":8192,"gradient":0,"other":0})"));
+  CHECK(by_role[1]["args"] ==
+        json::parse(R"({"input":4096,"buffer":64,"activation":8192,"gradient":0,"other":0})"));
 }
 
 TEST_CASE("what runs again in a plan is called a recomputation") {
@@ -109,5 +114,6 @@ TEST_CASE("a schedule that cannot be run has no trace") {
         "bad schedule: step 0: node 1 (relu): value 2 (h) is read and does not exist");
   std::ostringstream out;
   out.setstate(std::ios::badbit);
-  CHECK(refusal([&] { write_trace(out, toy_graph()); }) == "input/output: the trace could not be written: the stream has failed");
+  CHECK(refusal([&] { write_trace(out, toy_graph()); }) ==
+        "input/output: the trace could not be written: the stream has failed");
 }

@@ -14,7 +14,9 @@ namespace {
 
 struct Count {
   using Program = std::size_t;
-  Program compile(const StepGraph&, const Rewriting& rewriting) const { return rewriting.steps.size(); }
+  Program compile(const StepGraph&, const Rewriting& rewriting) const {
+    return rewriting.steps.size();
+  }
 };
 
 struct NoProgram {

@@ -33,8 +33,8 @@ struct Failing {
 // Valid by the plan format; the clone of `read` would see another p than `read` did.
 StepGraph parameter_step() {
   GraphBuilder b;
-  const ValueId p = b.add_value({.id = 0, .name = "p", .bytes = 8_B, .persistent = true}), a = b.add_value({.id = 1, .bytes = 8_B}),
-                c = b.add_value({.id = 2, .bytes = 8_B});
+  const ValueId p = b.add_value({.id = 0, .name = "p", .bytes = 8_B, .persistent = true}),
+                a = b.add_value({.id = 1, .bytes = 8_B}), c = b.add_value({.id = 2, .bytes = 8_B});
   b.add_node({.id = 0, .name = "read"}, {p}, {a});
   b.add_node({.id = 1, .name = "write", .recomputable = false}, {a}, {p});
   b.add_node({.id = 2, .name = "last"}, {a}, {c});
@@ -47,14 +47,17 @@ StepGraph parameter_step() {
 TEST_CASE("the backend's program comes back; without a backend, the checked rewriting itself") {
   CHECK(Rewriter{}.rewrite(toy_graph(), toy_schedule()) == rewrite(toy_graph(), toy_schedule()));
   const Rewriter<IrBackend> rewriter;
-  CHECK(rewriter.rewrite(toy_graph(), toy_schedule()).run() == rewriter.rewrite(toy_graph(), own_order(toy_graph())).run());
+  CHECK(rewriter.rewrite(toy_graph(), toy_schedule()).run() ==
+        rewriter.rewrite(toy_graph(), own_order(toy_graph())).run());
 }
 
 TEST_CASE("a backend needs nothing but what its concept says") {
   const Rewriter rewriter{reprise_test::BackendArchetype::make()};
-  [[maybe_unused]] const reprise_test::ProgramArchetype program = rewriter.rewrite(toy_graph(), toy_schedule());
-  CHECK(refusal([&] { [[maybe_unused]] const auto none = rewriter.rewrite(toy_graph(), nodes({0})); }) ==
-        "bad schedule: step 1: node 1 (relu) never runs");
+  [[maybe_unused]] const reprise_test::ProgramArchetype program =
+      rewriter.rewrite(toy_graph(), toy_schedule());
+  CHECK(refusal([&] {
+          [[maybe_unused]] const auto none = rewriter.rewrite(toy_graph(), nodes({0}));
+        }) == "bad schedule: step 1: node 1 (relu) never runs");
 }
 
 TEST_CASE("a plan is rewritten where it keeps its promise") {
@@ -64,14 +67,16 @@ TEST_CASE("a plan is rewritten where it keeps its promise") {
   Plan other = plan;
   other.peak = plan.peak - 1_B;
   CHECK(refusal([&] { return Rewriter{}.rewrite(toy_graph(), other); }) ==
-        "bad schedule: peak: the plan promises " + std::to_string(plan.peak.count - 1) + " bytes, here its schedule has " +
-            std::to_string(plan.peak.count) + ": plan again for this graph");
+        "bad schedule: peak: the plan promises " + std::to_string(plan.peak.count - 1) +
+            " bytes, here its schedule has " + std::to_string(plan.peak.count) +
+            ": plan again for this graph");
 }
 
 TEST_CASE("what lint refuses is not compiled") {
   const bool fails = true;
-  CHECK(refusal([&] { return Rewriter{Failing{&fails}}.rewrite(parameter_step(), nodes({0, 1, 0, 2})); })
-            .starts_with("bad schedule: lint: effect_order: step 2: node 0 (read)"));
+  CHECK(refusal([&] {
+          return Rewriter{Failing{&fails}}.rewrite(parameter_step(), nodes({0, 1, 0, 2}));
+        }).starts_with("bad schedule: lint: effect_order: step 2: node 0 (read)"));
 }
 
 TEST_CASE("where rewriting fails, graph and program are as they were and can be run") {

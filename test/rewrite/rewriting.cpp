@@ -31,19 +31,44 @@ const SlotId none{};
 
 }  // namespace
 
-TEST_CASE("a clone gets slots and an allocation of its own, and leaves alone what its node updates") {
-  // Slots: 0 x, 1 mean, 2 h, 3 h.relu, 4 h.flat, 5 wide, 6 loss, 7 h#1, 8 h.relu#1, 9 h.flat#1, 10 g.
+TEST_CASE(
+    "a clone gets slots and an allocation of its own, and leaves alone what its node updates") {
+  // Slots: 0 x, 1 mean, 2 h, 3 h.relu, 4 h.flat, 5 wide, 6 loss, 7 h#1, 8 h.relu#1, 9 h.flat#1, 10
+  // g.
   const Rewriting program = rewrite(toy_graph(), toy_schedule());
   REQUIRE(program.steps.size() == 9);
-  CHECK(program.steps[0] == ProgramStep{.node = NodeId{0}, .clone = 0, .effects = Effects::note_and_perform, .reads = slots({0}),
-                                        .writes = slots({2}), .targets = {none}, .allocates = allocations({2})});
-  CHECK(program.steps[2] == ProgramStep{.node = NodeId{2}, .clone = 0, .effects = Effects::none, .reads = slots({3}), .writes = slots({4}),
-                                        .targets = slots({3}), .allocates = {}, .frees = allocations({2}), .drops = slots({2, 3, 4})});
-  CHECK(program.steps[5] == ProgramStep{.node = NodeId{0}, .clone = 1, .effects = Effects::leave_out, .reads = slots({0}),
-                                        .writes = slots({7}), .targets = {none}, .allocates = allocations({5})});
+  CHECK(program.steps[0] == ProgramStep{.node = NodeId{0},
+                                        .clone = 0,
+                                        .effects = Effects::note_and_perform,
+                                        .reads = slots({0}),
+                                        .writes = slots({2}),
+                                        .targets = {none},
+                                        .allocates = allocations({2})});
+  CHECK(program.steps[2] == ProgramStep{.node = NodeId{2},
+                                        .clone = 0,
+                                        .effects = Effects::none,
+                                        .reads = slots({3}),
+                                        .writes = slots({4}),
+                                        .targets = slots({3}),
+                                        .allocates = {},
+                                        .frees = allocations({2}),
+                                        .drops = slots({2, 3, 4})});
+  CHECK(program.steps[5] == ProgramStep{.node = NodeId{0},
+                                        .clone = 1,
+                                        .effects = Effects::leave_out,
+                                        .reads = slots({0}),
+                                        .writes = slots({7}),
+                                        .targets = {none},
+                                        .allocates = allocations({5})});
   CHECK(program.steps[6].reads == slots({7}));
-  CHECK(program.steps[8] == ProgramStep{.node = NodeId{5}, .clone = 0, .effects = Effects::none, .reads = slots({0, 9}),
-                                        .writes = slots({10}), .targets = {none}, .allocates = allocations({6}), .frees = allocations({5}),
+  CHECK(program.steps[8] == ProgramStep{.node = NodeId{5},
+                                        .clone = 0,
+                                        .effects = Effects::none,
+                                        .reads = slots({0, 9}),
+                                        .writes = slots({10}),
+                                        .targets = {none},
+                                        .allocates = allocations({6}),
+                                        .frees = allocations({5}),
                                         .drops = slots({7, 8, 9})});
   CHECK(program.slots[8] == Slot{ValueId{3}, AllocationId{5}});
   CHECK(program.allocations[0] == Allocation{StorageId{0}, 4096_B, true, true});
@@ -62,7 +87,8 @@ TEST_CASE("in the graph's own order nothing is a clone, and updates are performe
   CHECK(program.peak == 28740_B);
 }
 
-TEST_CASE("an initial value is freed after its last use, or after the first step where nobody uses it") {
+TEST_CASE(
+    "an initial value is freed after its last use, or after the first step where nobody uses it") {
   GraphBuilder b;
   const ValueId used = b.add_value({.id = 0, .bytes = 8_B, .initial = true});
   b.add_value({.id = 1, .bytes = 16_B, .initial = true});
@@ -83,7 +109,8 @@ TEST_CASE("an old instance lives on beside the new one while something in it is 
   // v is a view of the first a; a runs again for the in-place w, which takes over the new one.
   GraphBuilder b;
   const ValueId a = b.add_value({.id = 0, .bytes = 8_B}), v = b.add_value({.id = 1, .alias_of = a}),
-                w = b.add_value({.id = 2, .overwrites = a}), z = b.add_value({.id = 3, .bytes = 1_B});
+                w = b.add_value({.id = 2, .overwrites = a}),
+                z = b.add_value({.id = 3, .bytes = 1_B});
   b.add_node({.id = 0}, {}, {a});
   b.add_node({.id = 1}, {a}, {v});
   b.add_node({.id = 2}, {v}, {z});
@@ -100,7 +127,10 @@ TEST_CASE("an old instance lives on beside the new one while something in it is 
 }
 
 TEST_CASE("a schedule that breaks a rule is refused") {
-  CHECK(refusal([] { return rewrite(toy_graph(), nodes({0, 1, 2, 3, 4})); }) == "bad schedule: step 5: node 5 (grad) never runs");
-  CHECK(refusal([] { return rewrite(toy_graph(), nodes({0, 1, 1, 2, 3, 4, 5})); }) ==
-        "bad schedule: step 2: node 1 (relu): value 2 (h) is read and does not exist");
+  CHECK(refusal([] {
+          return rewrite(toy_graph(), nodes({0, 1, 2, 3, 4}));
+        }) == "bad schedule: step 5: node 5 (grad) never runs");
+  CHECK(refusal([] {
+          return rewrite(toy_graph(), nodes({0, 1, 1, 2, 3, 4, 5}));
+        }) == "bad schedule: step 2: node 1 (relu): value 2 (h) is read and does not exist");
 }

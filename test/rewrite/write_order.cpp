@@ -10,7 +10,8 @@ namespace {
 
 const NodeId reader{0}, writer{1}, last{2};
 
-// The reader looks at p through a view; the writer puts a new p, or updates it; the last reads what the reader made.
+// The reader looks at p through a view; the writer puts a new p, or updates it; the last reads what
+// the reader made.
 StepGraph step(bool updates) {
   GraphBuilder b;
   const ValueId p = b.add_value({.id = 0, .bytes = 8_B, .persistent = true}),
@@ -26,7 +27,8 @@ StepGraph step(bool updates) {
 
 }  // namespace
 
-TEST_CASE("a run that reads a persistent storage finds it as in the graph's own order, or is told") {
+TEST_CASE(
+    "a run that reads a persistent storage finds it as in the graph's own order, or is told") {
   const bool updates = GENERATE(false, true);
   const StepGraph graph = step(updates);
   WriteOrder order{graph};

@@ -1,12 +1,14 @@
 #pragma once
-// Which number a key was given, in one array without a node of memory for each: what the recorder asks for every operand of every op.
+// Which number a key was given, in one array without a node of memory for each: what the recorder
+// asks for every operand of every op.
 //
 //   FlatIndex index;
 //   index.insert(key, 7);        // where the key is new
 //   index.find(key);             // 7; FlatIndex::none for one that was never inserted
 //   index.assign(key, 9);        // new or not: 9 from now on
 //
-// Open addressing, at most half full. Nothing is ever taken out again: keys live as long as the step.
+// Open addressing, at most half full. Nothing is ever taken out again: keys live as long as the
+// step.
 
 #include <cstddef>
 #include <cstdint>
@@ -44,8 +46,8 @@ class FlatIndex {
     std::uint32_t number = none;  // none: free
   };
 
-  // The slot that holds the key, or the free one where it belongs. Keys are addresses and counters: multiplied, so that the upper
-  // bits depend on all of them.
+  // The slot that holds the key, or the free one where it belongs. Keys are addresses and counters:
+  // multiplied, so that the upper bits depend on all of them.
   static std::size_t place_of(const std::vector<Slot>& slots, std::uint64_t key) {
     const std::size_t mask = slots.size() - 1;
     std::size_t at = static_cast<std::size_t>((key * 0x9E3779B97F4A7C15ull) >> 32) & mask;

@@ -33,10 +33,12 @@ inline std::optional<Bytes> available_on_machine(const std::filesystem::path& me
 
 }  // namespace detail
 
-[[nodiscard]] inline Bytes free_memory(const std::filesystem::path& meminfo = "/proc/meminfo",
-                                       const std::filesystem::path& control_group = "/sys/fs/cgroup") {
+[[nodiscard]] inline Bytes free_memory(
+    const std::filesystem::path& meminfo = "/proc/meminfo",
+    const std::filesystem::path& control_group = "/sys/fs/cgroup") {
   std::optional<Bytes> left = detail::available_on_machine(meminfo);
-  const auto most = detail::number_in(control_group / "memory.max"), now = detail::number_in(control_group / "memory.current");
+  const auto most = detail::number_in(control_group / "memory.max"),
+             now = detail::number_in(control_group / "memory.current");
   if (most && now) left = std::min(left.value_or(*most), std::max(*most - *now, Bytes{0}));
   return left.value_or(Bytes{0});
 }

@@ -1,5 +1,6 @@
 #pragma once
-// A quick hash of contents, to tell whether they are the same again. Not for keeping: it depends on the machine's byte order.
+// A quick hash of contents, to tell whether they are the same again. Not for keeping: it depends on
+// the machine's byte order.
 //
 //   std::uint64_t hash = hash_bytes(first);
 //   hash = hash_bytes(second, hash);            // of both, in this order
@@ -12,7 +13,8 @@
 
 namespace reprise {
 
-[[nodiscard]] inline std::uint64_t hash_bytes(std::span<const std::byte> bytes, std::uint64_t hash = 1) {
+[[nodiscard]] inline std::uint64_t hash_bytes(std::span<const std::byte> bytes,
+                                              std::uint64_t hash = 1) {
   for (std::size_t i = 0; i < bytes.size(); i += sizeof(std::uint64_t)) {
     std::uint64_t word = 0;
     std::memcpy(&word, bytes.data() + i, std::min(sizeof word, bytes.size() - i));

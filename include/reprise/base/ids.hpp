@@ -1,5 +1,6 @@
 #pragma once
-// Strong ids: an index into one of a StepGraph's arrays that cannot be mistaken for an index into another.
+// Strong ids: an index into one of a StepGraph's arrays that cannot be mistaken for an index into
+// another.
 //
 //   NodeId n{3};               // the fourth node
 //   graph.node(n).name;        // fine
@@ -22,7 +23,9 @@ struct Id {
 
   /// An id that names nothing; what a default-constructed id is.
   [[nodiscard]] static constexpr Id none() { return {}; }
-  [[nodiscard]] constexpr bool valid() const { return index != std::numeric_limits<std::uint32_t>::max(); }
+  [[nodiscard]] constexpr bool valid() const {
+    return index != std::numeric_limits<std::uint32_t>::max();
+  }
   constexpr auto operator<=>(const Id&) const = default;
 };
 
@@ -34,5 +37,7 @@ using StorageId = Id<struct StorageTag>;  ///< what owns bytes
 
 template <class Tag>
 struct std::hash<reprise::Id<Tag>> {
-  std::size_t operator()(reprise::Id<Tag> id) const noexcept { return std::hash<std::uint32_t>{}(id.index); }
+  std::size_t operator()(reprise::Id<Tag> id) const noexcept {
+    return std::hash<std::uint32_t>{}(id.index);
+  }
 };

@@ -16,9 +16,11 @@
 namespace reprise {
 
 enum class LogLevel : std::uint8_t {
-  quiet,   ///< nothing
-  notice,  ///< what a user should know: a step that cannot be run from its graph, a budget that is met only by moving out
-  info,    ///< also what was captured, planned, checked
+  quiet,  ///< nothing
+  /// what a user should know: a step that cannot be run from its graph, a budget that is met only
+  /// by moving out
+  notice,
+  info,  ///< also what was captured, planned, checked
 };
 
 /// What REPRISE_LOG says: quiet, notice, info; anything else that is set means notice.
@@ -26,7 +28,9 @@ enum class LogLevel : std::uint8_t {
   const char* text = std::getenv("REPRISE_LOG");
   if (text == nullptr) return LogLevel::quiet;
   const std::string_view level = text;
-  return level == "info" ? LogLevel::info : level == "quiet" || level.empty() ? LogLevel::quiet : LogLevel::notice;
+  return level == "info"                     ? LogLevel::info
+         : level == "quiet" || level.empty() ? LogLevel::quiet
+                                             : LogLevel::notice;
 }
 
 class Log {

@@ -1,6 +1,6 @@
 #pragma once
-// REPRISE_ONE_PER_PROCESS marks state that must exist once in a process. Shared objects that each include the headers and hide their own
-// symbols then still share that state.
+// REPRISE_ONE_PER_PROCESS marks state that must exist once in a process. Shared objects that each
+// include the headers and hide their own symbols then still share that state.
 //
 //   REPRISE_ONE_PER_PROCESS inline Registry& registry() {
 //     static Registry all;

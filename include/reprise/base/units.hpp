@@ -1,5 +1,6 @@
 #pragma once
-// Bytes and microseconds: typed where they are passed, bare where they are stored in bulk, printed with units.
+// Bytes and microseconds: typed where they are passed, bare where they are stored in bulk, printed
+// with units.
 //
 //   Bytes budget = 4_GiB;
 //   format_bytes(budget);                      // "4.00 GiB"
@@ -23,8 +24,14 @@ struct Bytes {
   std::int64_t count = 0;
 
   constexpr auto operator<=>(const Bytes&) const = default;
-  constexpr Bytes& operator+=(Bytes other) { count += other.count; return *this; }
-  constexpr Bytes& operator-=(Bytes other) { count -= other.count; return *this; }
+  constexpr Bytes& operator+=(Bytes other) {
+    count += other.count;
+    return *this;
+  }
+  constexpr Bytes& operator-=(Bytes other) {
+    count -= other.count;
+    return *this;
+  }
   friend constexpr Bytes operator+(Bytes a, Bytes b) { return {a.count + b.count}; }
   friend constexpr Bytes operator-(Bytes a, Bytes b) { return {a.count - b.count}; }
 };
@@ -34,23 +41,39 @@ struct Microseconds {
   double count = 0;
 
   constexpr auto operator<=>(const Microseconds&) const = default;
-  constexpr Microseconds& operator+=(Microseconds other) { count += other.count; return *this; }
-  friend constexpr Microseconds operator+(Microseconds a, Microseconds b) { return {a.count + b.count}; }
-  friend constexpr Microseconds operator-(Microseconds a, Microseconds b) { return {a.count - b.count}; }
+  constexpr Microseconds& operator+=(Microseconds other) {
+    count += other.count;
+    return *this;
+  }
+  friend constexpr Microseconds operator+(Microseconds a, Microseconds b) {
+    return {a.count + b.count};
+  }
+  friend constexpr Microseconds operator-(Microseconds a, Microseconds b) {
+    return {a.count - b.count};
+  }
 };
 
 namespace literals {
 constexpr Bytes operator""_B(unsigned long long n) { return {static_cast<std::int64_t>(n)}; }
-constexpr Bytes operator""_KiB(unsigned long long n) { return {static_cast<std::int64_t>(n << 10)}; }
-constexpr Bytes operator""_MiB(unsigned long long n) { return {static_cast<std::int64_t>(n << 20)}; }
-constexpr Bytes operator""_GiB(unsigned long long n) { return {static_cast<std::int64_t>(n << 30)}; }
+constexpr Bytes operator""_KiB(unsigned long long n) {
+  return {static_cast<std::int64_t>(n << 10)};
+}
+constexpr Bytes operator""_MiB(unsigned long long n) {
+  return {static_cast<std::int64_t>(n << 20)};
+}
+constexpr Bytes operator""_GiB(unsigned long long n) {
+  return {static_cast<std::int64_t>(n << 30)};
+}
 }  // namespace literals
 
 [[nodiscard]] inline std::string format_bytes(Bytes bytes) {
   constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   double x = static_cast<double>(bytes.count);
   int unit = 0;
-  while (std::abs(x) >= 1024 && unit < 6) { x /= 1024; ++unit; }
+  while (std::abs(x) >= 1024 && unit < 6) {
+    x /= 1024;
+    ++unit;
+  }
   char text[48];
   std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.2f %s", x, units[unit]);
   return text;
@@ -66,14 +89,21 @@ constexpr Bytes operator""_GiB(unsigned long long n) { return {static_cast<std::
 }
 
 /// Exact, with the unit: what a failed test or a log line should show.
-inline std::ostream& operator<<(std::ostream& out, Bytes bytes) { return out << bytes.count << " B"; }
-inline std::ostream& operator<<(std::ostream& out, Microseconds time) { return out << time.count << " us"; }
+inline std::ostream& operator<<(std::ostream& out, Bytes bytes) {
+  return out << bytes.count << " B";
+}
+inline std::ostream& operator<<(std::ostream& out, Microseconds time) {
+  return out << time.count << " us";
+}
 
-/// So many percent, rounded up. The product comes before the quotient: 80 % of 1000 is 800, not the 801 that 0.8 × 1000 may round up to.
+/// So many percent, rounded up. The product comes before the quotient: 80 % of 1000 is 800, not the
+/// 801 that 0.8 × 1000 may round up to.
 [[nodiscard]] inline Bytes share_of(double percent, Bytes whole) {
-  constexpr auto most = static_cast<long double>(std::int64_t{1} << 62);  // more than any machine has, and sums of two still fit
-  return {static_cast<std::int64_t>(
-      std::min(most, std::ceil(static_cast<long double>(percent) * static_cast<long double>(whole.count) / 100)))};
+  // more than any machine has, and sums of two still fit
+  constexpr auto most = static_cast<long double>(std::int64_t{1} << 62);
+  return {static_cast<std::int64_t>(std::min(
+      most,
+      std::ceil(static_cast<long double>(percent) * static_cast<long double>(whole.count) / 100)))};
 }
 
 /// A size as people write it: so many bytes, or a share of something known later.
@@ -89,10 +119,12 @@ struct Size {
   }
 };
 
-/// Reads "1500000", "512KiB", "4 GiB", "2GB" or "50%". Throws Errc::bad_argument with the text that it was given.
+/// Reads "1500000", "512KiB", "4 GiB", "2GB" or "50%". Throws Errc::bad_argument with the text that
+/// it was given.
 [[nodiscard]] inline Size parse_size(std::string_view text) {
   const auto fail = [&](const char* why) {
-    return Error(Errc::bad_argument, "size '" + std::string(text) + "': " + why + "; write bytes, 512MiB, 4GiB, 2GB or 50%");
+    return Error(Errc::bad_argument, "size '" + std::string(text) + "': " + why +
+                                         "; write bytes, 512MiB, 4GiB, 2GB or 50%");
   };
   double number = 0;
   const char* end = text.data() + text.size();

@@ -20,6 +20,7 @@ struct Version {
   constexpr auto operator<=>(const Version&) const = default;
 };
 
-inline constexpr Version version{REPRISE_VERSION_MAJOR, REPRISE_VERSION_MINOR, REPRISE_VERSION_PATCH};
+inline constexpr Version version{REPRISE_VERSION_MAJOR, REPRISE_VERSION_MINOR,
+                                 REPRISE_VERSION_PATCH};
 
 }  // namespace reprise

@@ -1,5 +1,6 @@
 #pragma once
-// What LibTorch's caching allocator has handed out on a CUDA device around each op, from its own statistics.
+// What LibTorch's caching allocator has handed out on a CUDA device around each op, from its own
+// statistics.
 //
 //   Profiler<CudaEventTimer, CudaCachingProbe> profiler;                          // bytes as requested
 //   CudaCachingProbe probe{0, CudaBytes::allocated};                              // device 0, as the allocator rounds them
@@ -36,12 +37,14 @@ enum class CudaBytes : std::uint8_t {
 class CudaCachingProbe {
  public:
   /// `device`: -1 for the one that is current when a run begins.
-  explicit CudaCachingProbe(c10::DeviceIndex device = -1, CudaBytes counted = CudaBytes::requested) : wanted_(device), asked_(counted) {}
+  explicit CudaCachingProbe(c10::DeviceIndex device = -1, CudaBytes counted = CudaBytes::requested)
+      : wanted_(device), asked_(counted) {}
 
   void begin_run() {
     namespace allocator = c10::cuda::CUDACachingAllocator;
     device_ = wanted_ >= 0 ? wanted_ : c10::cuda::current_device();
-    if (!allocator::get()->initialized()) allocator::init(c10::cuda::device_count());  // as LibTorch does with its first CUDA tensor
+    // as LibTorch does with its first CUDA tensor
+    if (!allocator::get()->initialized()) allocator::init(c10::cuda::device_count());
     counted_ = allocator::get()->name() == "native" ? asked_ : CudaBytes::allocated;
     allocator::resetPeakStats(device_);
     run_peak_ = {};
@@ -67,12 +70,14 @@ class CudaCachingProbe {
   // Every look counts for the run's peak: the next reset would forget it.
   Held look() {
     const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device_);
-    const auto& stat = (counted_ == CudaBytes::requested ? stats.requested_bytes : stats.allocated_bytes)[all_pools];
+    const auto& stat = (counted_ == CudaBytes::requested ? stats.requested_bytes
+                                                         : stats.allocated_bytes)[all_pools];
     if (Bytes{stat.peak} > run_peak_) run_peak_ = {stat.peak};
     return {{stat.current}, {stat.peak}};
   }
 
-  static constexpr std::size_t all_pools = 0;  // StatType::AGGREGATE, whose namespace has moved between versions
+  // StatType::AGGREGATE, whose namespace has moved between versions
+  static constexpr std::size_t all_pools = 0;
 
   c10::DeviceIndex wanted_, device_ = -1;
   CudaBytes asked_, counted_ = CudaBytes::requested;

@@ -6,7 +6,8 @@
 //   end.wait();                                                            // now it does
 //   end.since(begin);                                                      // Microseconds{41.5}
 //
-// LibTorch has such a class too, but where it is declared changes from version to version, and its ATen header asks for the whole toolkit.
+// LibTorch has such a class too, but where it is declared changes from version to version, and its
+// ATen header asks for the whole toolkit.
 
 #include <utility>
 
@@ -34,7 +35,9 @@ class CudaEvent {
     return *this;
   }
 
-  void record(c10::cuda::CUDAStream stream) { C10_CUDA_CHECK(cudaEventRecord(event_, stream.stream())); }
+  void record(c10::cuda::CUDAStream stream) {
+    C10_CUDA_CHECK(cudaEventRecord(event_, stream.stream()));
+  }
 
   /// Returns when the device has got here.
   void wait() const { C10_CUDA_CHECK(cudaEventSynchronize(event_)); }

@@ -1,14 +1,16 @@
 #pragma once
-// Times of ops on a CUDA device: one event before and one after each op, on the stream that is current, read when the run is over.
-// The host does not wait between two ops, so the device works as it does when nobody looks.
+// Times of ops on a CUDA device: one event before and one after each op, on the stream that is
+// current, read when the run is over. The host does not wait between two ops, so the device works
+// as it does when nobody looks.
 //
 //   host      start(0) conv stop(0) start(1) relu stop(1) …   end_run(): waits once, then reads
 //   stream    ──●━━━━━━━ conv ━━━━━━━●─●━ relu ━●──────────▶   times: conv 310.5 us, relu 41.0 us
 //             begin 0           end 0  begin 1  end 1
 //
-// Events resolve half a microsecond. Where the device is faster than the host that feeds it, an op's time has the wait for its
-// first kernel in it: a short op looks as long as its launch. An op that uses more streams is timed whole if it joins them
-// with the current one, as LibTorch's ops do.
+// Events resolve half a microsecond. Where the device is faster than the host that feeds it, an
+// op's time has the wait for its first kernel in it: a short op looks as long as its launch. An op
+// that uses more streams is timed whole if it joins them with the current one, as LibTorch's ops
+// do.
 //
 // Events are kept from run to run. Errors are c10::Error, as everywhere in LibTorch's CUDA code.
 
@@ -32,7 +34,8 @@ class CudaEventTimer {
     const c10::DeviceIndex device = wanted_ >= 0 ? wanted_ : c10::cuda::current_device();
     if (device != device_) pairs_.clear();  // an event cannot change its device
     device_ = device;
-    while (pairs_.size() < occurrences) pairs_.push_back({CudaEvent(device), CudaEvent(device), false});
+    while (pairs_.size() < occurrences)
+      pairs_.push_back({CudaEvent(device), CudaEvent(device), false});
     for (Pair& pair : pairs_) pair.ended = false;
     occurrences_ = occurrences;
   }
@@ -63,7 +66,9 @@ class CudaEventTimer {
     bool ended;
   };
 
-  [[nodiscard]] c10::cuda::CUDAStream stream() const { return c10::cuda::getCurrentCUDAStream(device_); }
+  [[nodiscard]] c10::cuda::CUDAStream stream() const {
+    return c10::cuda::getCurrentCUDAStream(device_);
+  }
 
   c10::DeviceIndex wanted_, device_ = -1;
   std::vector<Pair> pairs_;  // at least as many as the longest run so far had occurrences

@@ -1,15 +1,15 @@
 #pragma once
-// Host memory that a device's storages are moved to, with the time that each way really takes: on CUDA, what
-// libtorch/spill_file.hpp is on the CPU. The memory is pinned, so that the device copies at its full rate, and kept for reuse:
-// pinning takes longer than copying.
+// Host memory that a device's storages are moved to, with the time that each way really takes: on
+// CUDA, what libtorch/spill_file.hpp is on the CPU. The memory is pinned, so that the device copies
+// at its full rate, and kept for reuse: pinning takes longer than copying.
 //
 //   HostMover host{0};
 //   HostMover::Place place = host.write(data, bytes);     // place.time: how long the device took
 //   Microseconds back = host.read(place, data);
 //   host.release(place);                                  // the next write of at most as many bytes goes there
 //
-// A copy stands in the stream that is current, after whatever made the bytes, and has been done when the call returns: the
-// device's memory can be given away at once.
+// A copy stands in the stream that is current, after whatever made the bytes, and has been done
+// when the call returns: the device's memory can be given away at once.
 
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +37,9 @@ class HostMover {
 
   /// `device`: -1 for the one that is current now.
   explicit HostMover(c10::DeviceIndex device = -1)
-      : device_(device >= 0 ? device : c10::cuda::current_device()), begin_(device_), end_(device_) {}
+      : device_(device >= 0 ? device : c10::cuda::current_device()),
+        begin_(device_),
+        end_(device_) {}
   ~HostMover() {
     for (void* block : blocks_) C10_CUDA_CHECK_WARN(cudaFreeHost(block));
   }
@@ -57,7 +59,9 @@ class HostMover {
   }
 
   /// Returns how long it took.
-  Microseconds read(const Place& place, void* to_device) { return copy(to_device, place.host, place.bytes, cudaMemcpyHostToDevice); }
+  Microseconds read(const Place& place, void* to_device) {
+    return copy(to_device, place.host, place.bytes, cudaMemcpyHostToDevice);
+  }
 
   /// Gives the place back. What was written there may be overwritten.
   void release(const Place& place) { free_.emplace(place.room, place.host); }

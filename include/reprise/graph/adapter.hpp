@@ -1,5 +1,6 @@
 #pragma once
-// GraphAdapter shows a step to Boost.Graph: nodes are vertices, and an edge a -> b says that a must run before b.
+// GraphAdapter shows a step to Boost.Graph: nodes are vertices, and an edge a -> b says that a must
+// run before b.
 //
 //   x ──norm──▶ h ──relu_──▶ h.relu ──view──▶ h.flat ──grad──▶ g          x ──wide──▶ wide ──sum──▶ loss
 //
@@ -7,13 +8,15 @@
 //   num_vertices(adapter) == 6, num_edges(adapter) == 4
 //   adapter.dependency(e).value        the value that flows; none where there is only an order to be kept
 //
-// A data edge leads from a value's producer to everyone who reads it, views and in-place writes included. An order edge keeps a
-// write behind the reads of what it destroys, and a read behind the write that it was captured after (a buffer that is updated, a
-// parameter that an optimizer steps): every topological order of both kinds can be run. GraphAdapter{graph, Edges::data} leaves
-// order edges out.
+// A data edge leads from a value's producer to everyone who reads it, views and in-place writes
+// included. An order edge keeps a write behind the reads of what it destroys, and a read behind the
+// write that it was captured after (a buffer that is updated, a parameter that an optimizer steps):
+// every topological order of both kinds can be run. GraphAdapter{graph, Edges::data} leaves order
+// edges out.
 //
-// Any type can stand in for StepGraph: it needs the four functions of DependencySource, found by argument-dependent lookup, and
-// may have the three below it. docs/policies/graph.md shows one from beginning to end.
+// Any type can stand in for StepGraph: it needs the four functions of DependencySource, found by
+// argument-dependent lookup, and may have the three below it. docs/policies/graph.md shows one from
+// beginning to end.
 
 #include <algorithm>
 #include <concepts>
@@ -73,7 +76,7 @@ template <DependencySource G>
   else return true;
 }
 
-// --- A StepGraph is one -------------------------------------------------------------------------------------------------
+// --- A StepGraph is one --------------------------------------------------------------------------
 
 [[nodiscard]] inline std::size_t node_count(const StepGraph& graph) { return graph.node_count(); }
 [[nodiscard]] inline std::size_t value_count(const StepGraph& graph) { return graph.value_count(); }
@@ -98,14 +101,18 @@ template <DependencySource G>
 
 [[nodiscard]] inline bool overwrites(const StepGraph& graph, NodeId n, ValueId v) {
   const auto made = graph.outputs(n);
-  return std::any_of(made.begin(), made.end(), [&](ValueId w) { return graph.value(w).overwrites == v; });
+  return std::any_of(made.begin(), made.end(),
+                     [&](ValueId w) { return graph.value(w).overwrites == v; });
 }
 
-[[nodiscard]] inline bool recomputable(const StepGraph& graph, NodeId n) { return graph.node(n).recomputable; }
+[[nodiscard]] inline bool recomputable(const StepGraph& graph, NodeId n) {
+  return graph.node(n).recomputable;
+}
 
-/// Whoever writes into a storage comes after those that read it, or wrote it, before in the graph's own order; and whoever reads
-/// it, after the last that wrote it (data edges say so already, except for what is persistent). Values of one storage are not told
-/// apart: what is written through one is seen through all.
+/// Whoever writes into a storage comes after those that read it, or wrote it, before in the graph's
+/// own order; and whoever reads it, after the last that wrote it (data edges say so already, except
+/// for what is persistent). Values of one storage are not told apart: what is written through one
+/// is seen through all.
 [[nodiscard]] inline std::vector<OrderConstraint> order_constraints(const StepGraph& graph) {
   std::vector<OrderConstraint> constraints;
   std::vector<NodeId> writer(graph.storage_count());
@@ -128,14 +135,15 @@ template <DependencySource G>
     }
     for (ValueId v : graph.updates(n)) write(graph.value(v).storage, n);
     for (ValueId v : graph.outputs(n))
-      if (graph.value(v).persistent || graph.value(v).overwrites.valid()) write(graph.value(v).storage, n);
+      if (graph.value(v).persistent || graph.value(v).overwrites.valid())
+        write(graph.value(v).storage, n);
   }
   return constraints;
 }
 
 static_assert(DependencySource<StepGraph>);
 
-// --- The view -----------------------------------------------------------------------------------------------------------
+// --- The view ------------------------------------------------------------------------------------
 
 using EdgeId = Id<struct EdgeTag>;
 
@@ -165,8 +173,15 @@ class IdIterator {
   explicit IdIterator(std::size_t i) : id_(i) {}
   IdType operator*() const { return id_; }
   const IdType* operator->() const { return &id_; }
-  IdIterator& operator++() { ++id_.index; return *this; }
-  IdIterator operator++(int) { IdIterator old = *this; ++id_.index; return old; }
+  IdIterator& operator++() {
+    ++id_.index;
+    return *this;
+  }
+  IdIterator operator++(int) {
+    IdIterator old = *this;
+    ++id_.index;
+    return old;
+  }
   bool operator==(const IdIterator&) const = default;
 
  private:
@@ -183,11 +198,13 @@ struct NodeIndexMap {
   std::size_t operator[](NodeId n) const { return n.index; }
 };
 
-/// Models Boost.Graph's VertexListGraph, BidirectionalGraph and EdgeListGraph. Edges are laid out once; the graph must outlive it.
+/// Models Boost.Graph's VertexListGraph, BidirectionalGraph and EdgeListGraph. Edges are laid out
+/// once; the graph must outlive it.
 template <class G>
 class GraphAdapter {
   static_assert(DependencySource<G>,
-                "GraphAdapter<G> needs node_count(g), value_count(g), producer(g, v) and reads(g, n) for G: see DependencySource and "
+                "GraphAdapter<G> needs node_count(g), value_count(g), producer(g, v) and reads(g, "
+                "n) for G: see DependencySource and "
                 "docs/policies/graph.md");
 
  public:
@@ -196,7 +213,9 @@ class GraphAdapter {
   using edge_descriptor = EdgeId;
   using directed_category = boost::bidirectional_tag;
   using edge_parallel_category = boost::allow_parallel_edge_tag;
-  struct traversal_category : boost::bidirectional_graph_tag, boost::vertex_list_graph_tag, boost::edge_list_graph_tag {};
+  struct traversal_category : boost::bidirectional_graph_tag,
+                              boost::vertex_list_graph_tag,
+                              boost::edge_list_graph_tag {};
   using vertices_size_type = std::size_t;
   using edges_size_type = std::size_t;
   using degree_size_type = std::size_t;
@@ -207,7 +226,8 @@ class GraphAdapter {
   using adjacency_iterator = void;
   static NodeId null_vertex() { return NodeId::none(); }
 
-  explicit GraphAdapter(const G& graph, Edges edges = Edges::data_and_order) : graph_(&graph), nodes_(node_count(graph)) {
+  explicit GraphAdapter(const G& graph, Edges edges = Edges::data_and_order)
+      : graph_(&graph), nodes_(node_count(graph)) {
     add_data_edges();
     std::sort(edges_.begin(), edges_.end());
     if constexpr (requires { order_constraints(graph); })
@@ -221,19 +241,31 @@ class GraphAdapter {
 
   friend std::size_t num_vertices(const GraphAdapter& a) { return a.nodes_; }
   friend std::size_t num_edges(const GraphAdapter& a) { return a.edges_.size(); }
-  friend std::pair<vertex_iterator, vertex_iterator> vertices(const GraphAdapter& a) { return ids<NodeId>(0, a.nodes_); }
-  friend std::pair<edge_iterator, edge_iterator> edges(const GraphAdapter& a) { return ids<EdgeId>(0, a.edges_.size()); }
+  friend std::pair<vertex_iterator, vertex_iterator> vertices(const GraphAdapter& a) {
+    return ids<NodeId>(0, a.nodes_);
+  }
+  friend std::pair<edge_iterator, edge_iterator> edges(const GraphAdapter& a) {
+    return ids<EdgeId>(0, a.edges_.size());
+  }
   friend NodeId source(EdgeId e, const GraphAdapter& a) { return a.edges_[e.index].from; }
   friend NodeId target(EdgeId e, const GraphAdapter& a) { return a.edges_[e.index].to; }
-  friend std::pair<out_edge_iterator, out_edge_iterator> out_edges(NodeId n, const GraphAdapter& a) {
+  friend std::pair<out_edge_iterator, out_edge_iterator> out_edges(NodeId n,
+                                                                   const GraphAdapter& a) {
     return ids<EdgeId>(a.out_starts_[n.index], a.out_starts_[n.index + 1]);
   }
   friend std::pair<in_edge_iterator, in_edge_iterator> in_edges(NodeId n, const GraphAdapter& a) {
-    return {a.in_edges_.data() + a.in_starts_[n.index], a.in_edges_.data() + a.in_starts_[n.index + 1]};
+    return {a.in_edges_.data() + a.in_starts_[n.index],
+            a.in_edges_.data() + a.in_starts_[n.index + 1]};
   }
-  friend std::size_t out_degree(NodeId n, const GraphAdapter& a) { return a.out_starts_[n.index + 1] - a.out_starts_[n.index]; }
-  friend std::size_t in_degree(NodeId n, const GraphAdapter& a) { return a.in_starts_[n.index + 1] - a.in_starts_[n.index]; }
-  friend std::size_t degree(NodeId n, const GraphAdapter& a) { return in_degree(n, a) + out_degree(n, a); }
+  friend std::size_t out_degree(NodeId n, const GraphAdapter& a) {
+    return a.out_starts_[n.index + 1] - a.out_starts_[n.index];
+  }
+  friend std::size_t in_degree(NodeId n, const GraphAdapter& a) {
+    return a.in_starts_[n.index + 1] - a.in_starts_[n.index];
+  }
+  friend std::size_t degree(NodeId n, const GraphAdapter& a) {
+    return in_degree(n, a) + out_degree(n, a);
+  }
   friend NodeIndexMap get(boost::vertex_index_t, const GraphAdapter&) { return {}; }
   friend std::size_t get(boost::vertex_index_t, const GraphAdapter&, NodeId n) { return n.index; }
 
@@ -249,20 +281,23 @@ class GraphAdapter {
   }
   void add_data_edge(NodeId reader, ValueId v) {
     if (v.index >= value_count(*graph_))
-      throw Error(Errc::bad_graph, "node " + std::to_string(reader.index) + " reads a value that is none");
+      throw Error(Errc::bad_graph,
+                  "node " + std::to_string(reader.index) + " reads a value that is none");
     const NodeId maker = producer(*graph_, v);
     if (!maker.valid() || maker == reader) return;
     check(maker, "the producer of value " + std::to_string(v.index));
     edges_.push_back({maker, reader, v});
   }
-  // Those that a data edge says already are left out. `edges_` is sorted here, and again when this is done.
+  // Those that a data edge says already are left out. `edges_` is sorted here, and again when this
+  // is done.
   void add_order_edges() {
     const std::size_t data = edges_.size();
     for (const OrderConstraint& c : order_constraints(*graph_)) {
       check(c.before, "an order constraint");
       check(c.after, "an order constraint");
       const auto end = edges_.begin() + static_cast<std::ptrdiff_t>(data);
-      const auto first = std::lower_bound(edges_.begin(), end, Dependency{c.before, c.after, ValueId{std::size_t{0}}});
+      const auto first = std::lower_bound(edges_.begin(), end,
+                                          Dependency{c.before, c.after, ValueId{std::size_t{0}}});
       const bool said = first != end && first->from == c.before && first->to == c.after;
       if (!said && c.before != c.after) edges_.push_back({c.before, c.after, {}});
     }
@@ -270,7 +305,9 @@ class GraphAdapter {
     edges_.erase(std::unique(edges_.begin(), edges_.end()), edges_.end());
   }
   void check(NodeId n, const std::string& what) const {
-    if (n.index >= nodes_) throw Error(Errc::bad_graph, what + " names node " + std::to_string(n.index) + " of " + std::to_string(nodes_));
+    if (n.index >= nodes_)
+      throw Error(Errc::bad_graph, what + " names node " + std::to_string(n.index) + " of " +
+                                       std::to_string(nodes_));
   }
 
   void index_edges() {
@@ -286,7 +323,8 @@ class GraphAdapter {
     }
     std::vector<std::size_t> next(in_starts_.begin(), in_starts_.end() - 1);
     in_edges_.resize(edges_.size());
-    for (std::size_t e = 0; e < edges_.size(); ++e) in_edges_[next[edges_[e].to.index]++] = EdgeId{e};
+    for (std::size_t e = 0; e < edges_.size(); ++e)
+      in_edges_[next[edges_[e].to.index]++] = EdgeId{e};
   }
 
   const G* graph_;

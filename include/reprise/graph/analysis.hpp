@@ -1,6 +1,7 @@
 #pragma once
-// What a step does with its memory, read off the graph: where backward begins, how long each storage lives, when each activation is
-// used, and what stands at the peak. All by the rule of the plan format, for the graph's own order.
+// What a step does with its memory, read off the graph: where backward begins, how long each
+// storage lives, when each activation is used, and what stands at the peak. All by the rule of the
+// plan format, for the graph's own order.
 //
 //   node        norm   relu_  flat   wide   sum  | grad          x 4096 and mean 64 are persistent: 4160 B
 //   h            +------+------+------+------+------+   8192     relu_ and flat live in h's storage
@@ -16,8 +17,9 @@
 //   a.memory.peak, .peak_node      28740 B, sum
 //   a.memory.peak_by_role[activation]      24576 B
 //
-// Liveness is read off GraphAdapter by one breadth-first search of Boost.Graph: a data edge is a use of what flows, by the node that
-// it leads to. What a node makes, overwrites, or finds there from the start, no edge shows; the visitor asks the node.
+// Liveness is read off GraphAdapter by one breadth-first search of Boost.Graph: a data edge is a
+// use of what flows, by the node that it leads to. What a node makes, overwrites, or finds there
+// from the start, no edge shows; the visitor asks the node.
 
 #include <algorithm>
 #include <array>
@@ -39,7 +41,8 @@ namespace reprise {
 /// The first node of phase backward; none where there is none.
 [[nodiscard]] inline NodeId first_backward_node(const StepGraph& graph) {
   const auto nodes = graph.nodes();
-  const auto it = std::find_if(nodes.begin(), nodes.end(), [](const Node& n) { return n.phase == Phase::backward; });
+  const auto it = std::find_if(nodes.begin(), nodes.end(),
+                               [](const Node& n) { return n.phase == Phase::backward; });
   return it == nodes.end() ? NodeId{} : NodeId{static_cast<std::size_t>(it - nodes.begin())};
 }
 
@@ -47,7 +50,9 @@ namespace reprise {
 struct StorageLifetime {
   NodeId first{};  ///< none: there at the start
   NodeId last{};   ///< none: there at the end
-  [[nodiscard]] bool covers(NodeId n) const { return (!first.valid() || first <= n) && (!last.valid() || n <= last); }
+  [[nodiscard]] bool covers(NodeId n) const {
+    return (!first.valid() || first <= n) && (!last.valid() || n <= last);
+  }
   bool operator==(const StorageLifetime&) const = default;
 };
 
@@ -61,7 +66,8 @@ struct StorageUse {
   NodeId last_forward{};    ///< the same node where only one touches it
   NodeId first_backward{};  ///< none where backward does not use it
   NodeId last_backward{};
-  ValueId saved{};  ///< the version that backward reads first: the value itself, or what it was overwritten with; none
+  /// the version that backward reads first: the value itself, or what it was overwritten with; none
+  ValueId saved{};
   bool operator==(const StorageUse&) const = default;
 };
 
@@ -71,7 +77,8 @@ struct StorageUse {
   return v;
 }
 
-/// Between the last forward and the first backward use: the bytes are there, and nobody asks for them.
+/// Between the last forward and the first backward use: the bytes are there, and nobody asks for
+/// them.
 struct DeadRange {
   NodeId after{}, before{};  ///< both none where forward or backward does not use the storage
   [[nodiscard]] bool empty() const { return !after.valid() || before.index <= after.index + 1; }
@@ -101,7 +108,9 @@ struct UseVisitor : boost::default_bfs_visitor {
     const auto given = graph.inputs(n);
     for (ValueId v : reads(graph, n))
       if (!producer(graph, v).valid())
-        uses->push_back({n, v, graph.value(v).producer != n || std::find(given.begin(), given.end(), v) != given.end()});
+        uses->push_back({n, v,
+                         graph.value(v).producer != n ||
+                             std::find(given.begin(), given.end(), v) != given.end()});
   }
   void examine_edge(EdgeId e, const GraphAdapter<StepGraph>& adapter) const {
     const Dependency& d = adapter.dependency(e);
@@ -127,22 +136,28 @@ struct UseVisitor : boost::default_bfs_visitor {
   for (ValueId v : graph.inputs(n))
     if (graph.value(v).storage == s) return viewed(graph, v);
   for (ValueId v : graph.outputs(n))
-    if (const ValueId t = graph.value(v).target(); t.valid() && graph.value(t).storage == s && graph.value(t).producer != n)
+    if (const ValueId t = graph.value(v).target();
+        t.valid() && graph.value(t).storage == s && graph.value(t).producer != n)
       return viewed(graph, t);
   return {};
 }
 
 /// By storage. `phase(n)` says whether a node belongs to the forward or to the backward pass.
 template <class PhaseOf>
-[[nodiscard]] std::vector<StorageUse> storage_uses(const GraphAdapter<StepGraph>& adapter, PhaseOf phase) {
+[[nodiscard]] std::vector<StorageUse> storage_uses(const GraphAdapter<StepGraph>& adapter,
+                                                   PhaseOf phase) {
   const StepGraph& graph = adapter.graph();
   std::vector<StorageUse> uses(graph.storage_count());
   std::vector<NodeId> reader(graph.storage_count());  // the first of the backward pass
   for (std::size_t i = 0; i < graph.storage_count(); ++i) {
     const Storage& s = graph.storage(StorageId{i});
-    uses[i] = {.storage = StorageId{i}, .value = s.owner, .bytes = s.bytes, .created = graph.value(s.owner).producer};
+    uses[i] = {.storage = StorageId{i},
+               .value = s.owner,
+               .bytes = s.bytes,
+               .created = graph.value(s.owner).producer};
   }
-  const auto first = [](NodeId& known, NodeId n) { known = std::min(known, n); };  // none is the highest of all
+  // none is the highest of all
+  const auto first = [](NodeId& known, NodeId n) { known = std::min(known, n); };
   const auto last = [](NodeId& known, NodeId n) { known = known.valid() ? std::max(known, n) : n; };
   for (const auto& [n, v, reads] : all_uses(adapter)) {
     StorageUse& use = uses[graph.value(v).storage.index];
@@ -156,22 +171,28 @@ template <class PhaseOf>
     }
   }
   for (StorageUse& use : uses)
-    if (const NodeId n = reader[use.storage.index]; n.valid()) use.saved = first_read(graph, n, use.storage);
+    if (const NodeId n = reader[use.storage.index]; n.valid())
+      use.saved = first_read(graph, n, use.storage);
   return uses;
 }
 
 /// By storage, with the phases that the graph's nodes are labelled with.
 [[nodiscard]] inline std::vector<StorageUse> storage_uses(const StepGraph& graph) {
-  return storage_uses(GraphAdapter{graph, Edges::data}, [&graph](NodeId n) { return graph.node(n).phase; });
+  return storage_uses(GraphAdapter{graph, Edges::data},
+                      [&graph](NodeId n) { return graph.node(n).phase; });
 }
 
 /// Of every storage whose owner is an activation and not persistent, in the order of creation.
-[[nodiscard]] inline std::vector<StorageUse> activation_uses(const StepGraph& graph, std::vector<StorageUse> uses) {
+[[nodiscard]] inline std::vector<StorageUse> activation_uses(const StepGraph& graph,
+                                                             std::vector<StorageUse> uses) {
   std::erase_if(uses, [&](const StorageUse& a) {
     return graph.storage(a.storage).persistent || graph.value(a.value).role != Role::activation;
   });
-  const auto rank = [](const StorageUse& a) { return a.created.valid() ? a.created.index + std::int64_t{1} : 0; };
-  std::stable_sort(uses.begin(), uses.end(), [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+  const auto rank = [](const StorageUse& a) {
+    return a.created.valid() ? a.created.index + std::int64_t{1} : 0;
+  };
+  std::stable_sort(uses.begin(), uses.end(),
+                   [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
   return uses;
 }
 
@@ -179,8 +200,8 @@ template <class PhaseOf>
   return activation_uses(graph, storage_uses(graph));
 }
 
-/// By storage: what is there at the start has no first node, what the step hands over no last one. What is there at the start and
-/// never used goes with the first node.
+/// By storage: what is there at the start has no first node, what the step hands over no last one.
+/// What is there at the start and never used goes with the first node.
 [[nodiscard]] inline std::vector<StorageLifetime> storage_lifetimes(const StepGraph& graph) {
   std::vector<StorageLifetime> lifetimes(graph.storage_count());
   for (const Use& use : all_uses(GraphAdapter{graph, Edges::data})) {
@@ -192,7 +213,8 @@ template <class PhaseOf>
     StorageLifetime& life = lifetimes[i];
     if (s.persistent) life = {};
     else life.first = graph.value(s.owner).producer;
-    if (!s.persistent && !life.last.valid() && graph.node_count() > 0) life.last = NodeId{std::size_t{0}};
+    if (!s.persistent && !life.last.valid() && graph.node_count() > 0)
+      life.last = NodeId{std::size_t{0}};
   }
   for (ValueId v : graph.outputs()) lifetimes[graph.value(v).storage.index].last = {};
   return lifetimes;
@@ -203,8 +225,10 @@ struct MemoryAnalysis {
   std::vector<Bytes> live_during{};  ///< by node: persistent storages and its workspace included
   std::vector<Bytes> live_after{};   ///< by node: after what is not used again was freed
   Bytes peak{};
-  NodeId peak_node{};                            ///< the first node at which the peak is reached; none in a graph without nodes
-  std::array<Bytes, role_count> peak_by_role{};  ///< by the role of the value that owns the bytes; with the workspace, the peak
+  /// the first node at which the peak is reached; none in a graph without nodes
+  NodeId peak_node{};
+  /// by the role of the value that owns the bytes; with the workspace, the peak
+  std::array<Bytes, role_count> peak_by_role{};
   Bytes peak_workspace{};
   Bytes floor{};  ///< what no schedule can go below
   Microseconds time{};
@@ -229,11 +253,14 @@ struct MemoryAnalysis {
 }
 
 /// The storages that are alive while a node runs, largest first.
-[[nodiscard]] inline std::vector<StorageId> alive_during(const StepGraph& graph, const std::vector<StorageLifetime>& lifetimes, NodeId n) {
+[[nodiscard]] inline std::vector<StorageId> alive_during(
+    const StepGraph& graph, const std::vector<StorageLifetime>& lifetimes, NodeId n) {
   std::vector<StorageId> alive;
   for (std::size_t i = 0; i < lifetimes.size(); ++i)
     if (lifetimes[i].covers(n)) alive.push_back(StorageId{i});
-  std::stable_sort(alive.begin(), alive.end(), [&](StorageId a, StorageId b) { return graph.storage(a).bytes > graph.storage(b).bytes; });
+  std::stable_sort(alive.begin(), alive.end(), [&](StorageId a, StorageId b) {
+    return graph.storage(a).bytes > graph.storage(b).bytes;
+  });
   return alive;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// GraphBuilder makes a StepGraph and refuses what the plan format does not allow, naming the field and the id.
+// GraphBuilder makes a StepGraph and refuses what the plan format does not allow, naming the field
+// and the id.
 //
 //   GraphBuilder b{"toy"};
 //   const ValueId x = b.add_value({.id = 0, .name = "x", .bytes = 4096_B, .role = Role::input, .persistent = true});
@@ -8,8 +9,9 @@
 //   b.add_output(h);
 //   StepGraph graph = std::move(b).build();
 //
-// Whatever concerns one value or one node is checked when it is added (and then not added), whatever concerns several in build().
-// Whether the graph's own order can be run is a question for the simulator (plan/simulate.hpp).
+// Whatever concerns one value or one node is checked when it is added (and then not added),
+// whatever concerns several in build(). Whether the graph's own order can be run is a question for
+// the simulator (plan/simulate.hpp).
 
 #include <algorithm>
 #include <cmath>
@@ -35,19 +37,24 @@ class GraphBuilder {
     graph_.values_.reserve(values);
   }
 
-  /// `alias_of` and `overwrites` may name a value that is added later. `storage` and `producer` are set here.
+  /// `alias_of` and `overwrites` may name a value that is added later. `storage` and `producer` are
+  /// set here.
   ValueId add_value(Value v) {
     const ValueId id{graph_.values_.size()};
     if (value_of_.contains(v.id)) throw bad("values", v.id, v.name, "id stands twice");
     if (v.bytes < Bytes{0}) throw bad("values", v.id, v.name, "bytes is negative");
     if (v.bytes > largest_value) throw bad("values", v.id, v.name, "bytes is larger than 2^53");
-    if (total_ + v.bytes > largest_total) throw bad("values", v.id, v.name, "all bytes together are more than 2^56");
+    if (total_ + v.bytes > largest_total)
+      throw bad("values", v.id, v.name, "all bytes together are more than 2^56");
     if (v.persistent && v.initial) throw bad("values", v.id, v.name, "both initial and persistent");
-    if (v.alias_of.valid() && v.overwrites.valid()) throw bad("values", v.id, v.name, "both alias_of and overwrites");
+    if (v.alias_of.valid() && v.overwrites.valid())
+      throw bad("values", v.id, v.name, "both alias_of and overwrites");
     if (!v.owns() && v.bytes != Bytes{0})
-      throw bad("values", v.id, v.name, "a view or overwriting value owns no bytes, so bytes must be 0");
+      throw bad("values", v.id, v.name,
+                "a view or overwriting value owns no bytes, so bytes must be 0");
     if (!v.owns() && v.initial)
-      throw bad("values", v.id, v.name, "an initial value owns its bytes: it cannot be a view or overwrite anything");
+      throw bad("values", v.id, v.name,
+                "an initial value owns its bytes: it cannot be a view or overwrite anything");
     if (v.target() == id) throw bad("values", v.id, v.name, "alias_of or overwrites names itself");
     v.storage = {};
     v.producer = {};
@@ -57,16 +64,22 @@ class GraphBuilder {
     return id;
   }
 
-  NodeId add_node(Node n, std::span<const ValueId> inputs, std::span<const ValueId> outputs, std::span<const ValueId> updates = {}) {
+  NodeId add_node(Node n, std::span<const ValueId> inputs, std::span<const ValueId> outputs,
+                  std::span<const ValueId> updates = {}) {
     const NodeId id{graph_.nodes_.size()};
     if (node_of_.contains(n.id)) throw bad("nodes", n.id, n.name, "id stands twice");
-    if (!std::isfinite(n.time.count) || n.time.count < 0) throw bad("nodes", n.id, n.name, "time_us is not a finite number >= 0");
-    if (!std::isfinite(time_ + n.time.count)) throw bad("nodes", n.id, n.name, "all times together are not a finite number");
+    if (!std::isfinite(n.time.count) || n.time.count < 0)
+      throw bad("nodes", n.id, n.name, "time_us is not a finite number >= 0");
+    if (!std::isfinite(time_ + n.time.count))
+      throw bad("nodes", n.id, n.name, "all times together are not a finite number");
     if (n.workspace < Bytes{0}) throw bad("nodes", n.id, n.name, "workspace_bytes is negative");
-    if (n.workspace > largest_value) throw bad("nodes", n.id, n.name, "workspace_bytes is larger than 2^53");
-    for (auto [list, field] : {std::pair{inputs, "inputs"}, {outputs, "outputs"}, {updates, "updates"}})
+    if (n.workspace > largest_value)
+      throw bad("nodes", n.id, n.name, "workspace_bytes is larger than 2^53");
+    for (auto [list, field] :
+         {std::pair{inputs, "inputs"}, {outputs, "outputs"}, {updates, "updates"}})
       for (ValueId v : list)
-        if (v.index >= graph_.values_.size()) throw bad("nodes", n.id, n.name, std::string(field) + ": no such value");
+        if (v.index >= graph_.values_.size())
+          throw bad("nodes", n.id, n.name, std::string(field) + ": no such value");
     check_updates(n, inputs, updates);
     check_outputs(n, outputs);
     for (ValueId v : outputs) graph_.values_[v.index].producer = id;
@@ -79,9 +92,11 @@ class GraphBuilder {
     return id;
   }
 
-  NodeId add_node(Node n, std::initializer_list<ValueId> inputs, std::initializer_list<ValueId> outputs,
+  NodeId add_node(Node n, std::initializer_list<ValueId> inputs,
+                  std::initializer_list<ValueId> outputs,
                   std::initializer_list<ValueId> updates = {}) {
-    return add_node(std::move(n), std::span{inputs.begin(), inputs.size()}, std::span{outputs.begin(), outputs.size()},
+    return add_node(std::move(n), std::span{inputs.begin(), inputs.size()},
+                    std::span{outputs.begin(), outputs.size()},
                     std::span{updates.begin(), updates.size()});
   }
 
@@ -105,7 +120,8 @@ class GraphBuilder {
         throw bad("values", v.id, v.name, "has no producer and is neither persistent nor initial");
     }
     for (const Node& n : graph_.nodes_)
-      if (n.forward.valid() && n.forward.index >= graph_.nodes_.size()) throw bad("nodes", n.id, n.name, "forward names no node");
+      if (n.forward.valid() && n.forward.index >= graph_.nodes_.size())
+        throw bad("nodes", n.id, n.name, "forward names no node");
     assign_storages();
     collect_readers();
     return std::move(graph_);
@@ -120,22 +136,28 @@ class GraphBuilder {
     return it == index.end() ? IdType{} : IdType{it->second};
   }
 
-  static Error bad(std::string_view list, std::int64_t id, const std::string& name, const std::string& what) {
+  static Error bad(std::string_view list, std::int64_t id, const std::string& name,
+                   const std::string& what) {
     std::string text{list};
     text += ": " + std::to_string(id);
     if (!name.empty()) text += " (" + name + ")";
     return Error(Errc::bad_graph, text + ": " + what);
   }
 
-  void check_updates(const Node& n, std::span<const ValueId> inputs, std::span<const ValueId> updates) const {
+  void check_updates(const Node& n, std::span<const ValueId> inputs,
+                     std::span<const ValueId> updates) const {
     if (updates.empty()) return;
     std::vector<ValueId> read(inputs.begin(), inputs.end());
     std::sort(read.begin(), read.end());
     for (ValueId v : updates) {
       const Value& value = graph_.values_[v.index];
-      if (!value.persistent) throw bad("nodes", n.id, n.name, "updates value " + std::to_string(value.id) + ", which is not persistent");
+      if (!value.persistent)
+        throw bad("nodes", n.id, n.name,
+                  "updates value " + std::to_string(value.id) + ", which is not persistent");
       if (std::binary_search(read.begin(), read.end(), v))
-        throw bad("nodes", n.id, n.name, "updates value " + std::to_string(value.id) + " and reads it; leave it out of inputs");
+        throw bad(
+            "nodes", n.id, n.name,
+            "updates value " + std::to_string(value.id) + " and reads it; leave it out of inputs");
     }
   }
 
@@ -143,11 +165,16 @@ class GraphBuilder {
     std::vector<ValueId> made;
     for (ValueId v : outputs) {
       const Value& value = graph_.values_[v.index];
-      if (value.initial) throw bad("values", value.id, value.name, "is initial and has a producer, node " + std::to_string(n.id));
+      if (value.initial)
+        throw bad("values", value.id, value.name,
+                  "is initial and has a producer, node " + std::to_string(n.id));
       if (value.persistent && n.recomputable)
-        throw bad("nodes", n.id, n.name, "writes the persistent value " + std::to_string(value.id) + ", so recomputable must be false");
+        throw bad("nodes", n.id, n.name,
+                  "writes the persistent value " + std::to_string(value.id) +
+                      ", so recomputable must be false");
       if (value.persistent) continue;
-      if (value.producer.valid()) throw two_producers(value, graph_.nodes_[value.producer.index], n);
+      if (value.producer.valid())
+        throw two_producers(value, graph_.nodes_[value.producer.index], n);
       made.push_back(v);
     }
     std::sort(made.begin(), made.end());
@@ -156,11 +183,13 @@ class GraphBuilder {
   }
 
   static Error two_producers(const Value& v, const Node& first, const Node& second) {
-    return bad("values", v.id, v.name, "has two producers, nodes " + std::to_string(first.id) + " and " + std::to_string(second.id));
+    return bad("values", v.id, v.name,
+               "has two producers, nodes " + std::to_string(first.id) + " and " +
+                   std::to_string(second.id));
   }
 
-  // Each value's storage is that of the value at the end of its alias_of / overwrites chain. Chains are followed once:
-  // 0 = not looked at, 1 = on the chain being followed, 2 = done.
+  // Each value's storage is that of the value at the end of its alias_of / overwrites chain. Chains
+  // are followed once: 0 = not looked at, 1 = on the chain being followed, 2 = done.
   void assign_storages() {
     std::vector<std::uint8_t> state(graph_.values_.size(), 0);
     std::vector<ValueId> chain;
@@ -172,7 +201,8 @@ class GraphBuilder {
         const Value& value = graph_.values_[v.index];
         if (value.owns()) break;
         v = value.target();
-        if (state[v.index] == 1) throw bad("values", value.id, value.name, "alias_of and overwrites run in a circle");
+        if (state[v.index] == 1)
+          throw bad("values", value.id, value.name, "alias_of and overwrites run in a circle");
       }
       for (; !chain.empty(); chain.pop_back()) settle(chain.back(), state);
     }

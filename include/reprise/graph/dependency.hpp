@@ -9,9 +9,10 @@
 //   recompute_cone(adapter, h_flat, {h_relu})   flat, from h.relu
 //   recompute_cone(adapter, h_relu, {h})        norm, relu, from x: relu_ would destroy the h that is kept, so it needs one of its own
 //
-// All of it is Boost.Graph's breadth-first search: along the edges of an adapter, or against them (reverse_graph) where only some
-// edges count (filtered_graph). Functions that take a Boost.Graph graph work on any: GraphAdapter, adjacency_list, a view of one.
-// An order in which all of it can run is in graph/dependency_order.hpp.
+// All of it is Boost.Graph's breadth-first search: along the edges of an adapter, or against them
+// (reverse_graph) where only some edges count (filtered_graph). Functions that take a Boost.Graph
+// graph work on any: GraphAdapter, adjacency_list, a view of one. An order in which all of it can
+// run is in graph/dependency_order.hpp.
 
 #include <algorithm>
 #include <cstddef>
@@ -34,15 +35,17 @@ namespace reprise {
 template <class Graph>
 using vertex_of = typename boost::graph_traits<Graph>::vertex_descriptor;
 
-/// A predicate of the caller's as Boost.Graph's views want it: to be copied, assigned, and made out of nothing. One type for all of
-/// them, so that the views and searches are compiled once. The predicate must outlive it.
+/// A predicate of the caller's as Boost.Graph's views want it: to be copied, assigned, and made out
+/// of nothing. One type for all of them, so that the views and searches are compiled once. The
+/// predicate must outlive it.
 template <class Edge>
 class EdgeFilter {
  public:
   EdgeFilter() = default;
   template <class Passes>
   explicit EdgeFilter(const Passes& passes)
-      : passes_(&passes), call_([](const void* p, Edge e) -> bool { return (*static_cast<const Passes*>(p))(e); }) {}
+      : passes_(&passes),
+        call_([](const void* p, Edge e) -> bool { return (*static_cast<const Passes*>(p))(e); }) {}
   bool operator()(Edge e) const { return call_(passes_, e); }
 
  private:
@@ -50,14 +53,16 @@ class EdgeFilter {
   bool (*call_)(const void*, Edge) = nullptr;
 };
 
-/// Breadth-first search, again and again on graphs of one size: each search takes as long as what it finds, not as the graph.
+/// Breadth-first search, again and again on graphs of one size: each search takes as long as what
+/// it finds, not as the graph.
 template <class Vertex, class IndexMap>
 class ReachSearch {
  public:
-  ReachSearch(std::size_t vertices, IndexMap index) : index_(index), colors_(vertices, boost::white_color) {}
+  ReachSearch(std::size_t vertices, IndexMap index)
+      : index_(index), colors_(vertices, boost::white_color) {}
 
-  /// All vertices that a path leads to from one of `starts`, these included, each once. Valid until the next search.
-  /// Needs IncidenceGraph.
+  /// All vertices that a path leads to from one of `starts`, these included, each once. Valid until
+  /// the next search. Needs IncidenceGraph.
   template <class Graph>
   const std::vector<Vertex>& from(const Graph& graph, std::span<const Vertex> starts) {
     for (const Vertex v : found_) colors_[get(index_, v)] = boost::white_color;
@@ -72,7 +77,8 @@ class ReachSearch {
  private:
   struct Collect : boost::default_bfs_visitor {
     std::vector<Vertex>* found;
-    Collect(boost::default_bfs_visitor base, std::vector<Vertex>* list) : boost::default_bfs_visitor(base), found(list) {}
+    Collect(boost::default_bfs_visitor base, std::vector<Vertex>* list)
+        : boost::default_bfs_visitor(base), found(list) {}
     template <class Graph>
     void discover_vertex(Vertex v, const Graph&) const {
       found->push_back(v);
@@ -85,9 +91,11 @@ class ReachSearch {
   boost::queue<Vertex> open_;
 };
 
-/// All vertices that a path leads to from one of `starts`, these included, by vertex_index. Needs IncidenceGraph.
+/// All vertices that a path leads to from one of `starts`, these included, by vertex_index. Needs
+/// IncidenceGraph.
 template <class Graph>
-[[nodiscard]] std::vector<bool> reachable(const Graph& graph, std::span<const vertex_of<Graph>> starts) {
+[[nodiscard]] std::vector<bool> reachable(const Graph& graph,
+                                          std::span<const vertex_of<Graph>> starts) {
   const auto index = get(boost::vertex_index, graph);
   ReachSearch<vertex_of<Graph>, decltype(index)> search{num_vertices(graph), index};
   std::vector<bool> reached(num_vertices(graph), false);
@@ -121,13 +129,15 @@ template <class G>
 template <class G>
 class ConeSearch {
  public:
-  explicit ConeSearch(const GraphAdapter<G>& adapter) : adapter_(&adapter), search_(num_vertices(adapter), {}) {}
+  explicit ConeSearch(const GraphAdapter<G>& adapter)
+      : adapter_(&adapter), search_(num_vertices(adapter), {}) {}
 
-  /// All nodes from which a path of edges that `passes` accepts leads to one of `ends`, these included, each once, in no order that
-  /// means anything. Valid until the next search.
+  /// All nodes from which a path of edges that `passes` accepts leads to one of `ends`, these
+  /// included, each once, in no order that means anything. Valid until the next search.
   template <class Passes>
   const std::vector<NodeId>& leading_to(std::span<const NodeId> ends, const Passes& passes) {
-    const boost::filtered_graph<GraphAdapter<G>, EdgeFilter<EdgeId>> passed{*adapter_, EdgeFilter<EdgeId>{passes}};
+    const boost::filtered_graph<GraphAdapter<G>, EdgeFilter<EdgeId>> passed{
+        *adapter_, EdgeFilter<EdgeId>{passes}};
     return search_.from(boost::make_reverse_graph(passed), ends);
   }
 
@@ -140,7 +150,8 @@ class ConeSearch {
 
 /// All nodes from which a path of edges that `passes` accepts leads to n, n included.
 template <class G, class Passes>
-[[nodiscard]] std::vector<bool> leading_to(const GraphAdapter<G>& adapter, NodeId n, Passes passes) {
+[[nodiscard]] std::vector<bool> leading_to(const GraphAdapter<G>& adapter, NodeId n,
+                                           Passes passes) {
   std::vector<bool> found(num_vertices(adapter), false);
   ConeSearch<G> search{adapter};
   for (NodeId m : search.leading_to(std::span{&n, 1}, passes)) found[m.index] = true;
@@ -157,9 +168,10 @@ template <class G>
 
 /// What must run to have a value again.
 struct RecomputeCone {
-  std::vector<NodeId> nodes{};      ///< in the graph's own order, the value's producer last
-  std::vector<ValueId> sources{};   ///< values that they read and that are there
-  std::vector<ValueId> lost{};      ///< values that they need and that nothing makes: one of them destroys what the step began with
+  std::vector<NodeId> nodes{};     ///< in the graph's own order, the value's producer last
+  std::vector<ValueId> sources{};  ///< values that they read and that are there
+  /// values that they need and that nothing makes: one of them destroys what the step began with
+  std::vector<ValueId> lost{};
   std::vector<NodeId> only_once{};  ///< those of the nodes that may not run again
 
   [[nodiscard]] bool possible() const { return lost.empty() && only_once.empty(); }
@@ -168,7 +180,9 @@ struct RecomputeCone {
 /// Fills in what the cone's nodes read, and which of them stand in the way.
 template <class G>
 void inspect_cone(const G& graph, const std::vector<bool>& kept, RecomputeCone& cone) {
-  const auto made_again = [&](ValueId v) { return std::binary_search(cone.nodes.begin(), cone.nodes.end(), producer(graph, v)); };
+  const auto made_again = [&](ValueId v) {
+    return std::binary_search(cone.nodes.begin(), cone.nodes.end(), producer(graph, v));
+  };
   for (NodeId n : cone.nodes) {
     if (!may_run_again(graph, n)) cone.only_once.push_back(n);
     for (ValueId v : reads(graph, n)) {
@@ -183,8 +197,8 @@ void inspect_cone(const G& graph, const std::vector<bool>& kept, RecomputeCone& 
   }
 }
 
-/// Whether having what edge e leads to again takes what it comes from as well: it goes through data that is not kept, or that the
-/// reader will destroy. `kept(v)` says which values are there.
+/// Whether having what edge e leads to again takes what it comes from as well: it goes through data
+/// that is not kept, or that the reader will destroy. `kept(v)` says which values are there.
 template <class G, class Kept>
 [[nodiscard]] auto through_missing_data(const GraphAdapter<G>& adapter, Kept kept) {
   return [&adapter, kept](EdgeId e) {
@@ -193,37 +207,43 @@ template <class G, class Kept>
   };
 }
 
-/// What must run to have `target` again, where the values that `kept` marks and those that are there from the start can be read.
-/// Time is not part of the question: whether something kept has been overwritten by then, the caller knows, or the simulator.
+/// What must run to have `target` again, where the values that `kept` marks and those that are
+/// there from the start can be read. Time is not part of the question: whether something kept has
+/// been overwritten by then, the caller knows, or the simulator.
 template <class G>
-[[nodiscard]] RecomputeCone recompute_cone(ConeSearch<G>& search, ValueId target, const std::vector<bool>& kept) {
+[[nodiscard]] RecomputeCone recompute_cone(ConeSearch<G>& search, ValueId target,
+                                           const std::vector<bool>& kept) {
   const G& graph = search.adapter().graph();
   const NodeId last = producer(graph, target);
   if (!last.valid()) return {.nodes = {}, .sources = {}, .lost = {target}, .only_once = {}};
   RecomputeCone cone;
-  cone.nodes = search.leading_to(std::span{&last, 1},
-                                 through_missing_data(search.adapter(), [&kept](ValueId v) { return kept[v.index]; }));
+  cone.nodes = search.leading_to(
+      std::span{&last, 1},
+      through_missing_data(search.adapter(), [&kept](ValueId v) { return kept[v.index]; }));
   std::sort(cone.nodes.begin(), cone.nodes.end());
   inspect_cone(graph, kept, cone);
   return cone;
 }
 
 template <class G>
-[[nodiscard]] RecomputeCone recompute_cone(const GraphAdapter<G>& adapter, ValueId target, const std::vector<bool>& kept) {
+[[nodiscard]] RecomputeCone recompute_cone(const GraphAdapter<G>& adapter, ValueId target,
+                                           const std::vector<bool>& kept) {
   ConeSearch<G> search{adapter};
   return recompute_cone(search, target, kept);
 }
 
 /// As above, with the kept values in a list.
 template <class G>
-[[nodiscard]] RecomputeCone recompute_cone(const GraphAdapter<G>& adapter, ValueId target, std::span<const ValueId> kept) {
+[[nodiscard]] RecomputeCone recompute_cone(const GraphAdapter<G>& adapter, ValueId target,
+                                           std::span<const ValueId> kept) {
   std::vector<bool> is_kept(value_count(adapter.graph()), false);
   for (ValueId v : kept) is_kept[v.index] = true;
   return recompute_cone(adapter, target, is_kept);
 }
 
 template <class G>
-[[nodiscard]] RecomputeCone recompute_cone(const GraphAdapter<G>& adapter, ValueId target, std::initializer_list<ValueId> kept) {
+[[nodiscard]] RecomputeCone recompute_cone(const GraphAdapter<G>& adapter, ValueId target,
+                                           std::initializer_list<ValueId> kept) {
   return recompute_cone(adapter, target, std::span{kept.begin(), kept.size()});
 }
 

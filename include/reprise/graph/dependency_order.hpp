@@ -26,13 +26,14 @@ struct FinishOrder : boost::dfs_visitor<> {
   template <class Edge>
   void back_edge(Edge e, const Graph& graph) {
     const auto index = get(boost::vertex_index, graph);
-    throw Error(Errc::bad_graph, "dependencies run in a circle through nodes " + std::to_string(get(index, source(e, graph))) + " and " +
+    throw Error(Errc::bad_graph, "dependencies run in a circle through nodes " +
+                                     std::to_string(get(index, source(e, graph))) + " and " +
                                      std::to_string(get(index, target(e, graph))));
   }
 };
 
-/// All vertices, each behind those from which an edge leads to it. Throws Errc::bad_graph where there is a circle.
-/// Needs VertexListGraph, IncidenceGraph and a vertex_index.
+/// All vertices, each behind those from which an edge leads to it. Throws Errc::bad_graph where
+/// there is a circle. Needs VertexListGraph, IncidenceGraph and a vertex_index.
 template <class Graph>
 [[nodiscard]] std::vector<vertex_of<Graph>> dependency_order(const Graph& graph) {
   std::vector<vertex_of<Graph>> order;
@@ -40,7 +41,9 @@ template <class Graph>
   FinishOrder<Graph> visitor;
   visitor.finished = &order;
   std::vector<boost::default_color_type> colors(num_vertices(graph));
-  boost::depth_first_search(graph, visitor, boost::make_iterator_property_map(colors.begin(), get(boost::vertex_index, graph)));
+  boost::depth_first_search(
+      graph, visitor,
+      boost::make_iterator_property_map(colors.begin(), get(boost::vertex_index, graph)));
   std::reverse(order.begin(), order.end());
   return order;
 }

@@ -1,15 +1,17 @@
 #pragma once
-// Reads JSON text (RFC 8259, UTF-8) from beginning to end, and tells what stands there, event by event.
+// Reads JSON text (RFC 8259, UTF-8) from beginning to end, and tells what stands there, event by
+// event.
 //
 //   {"bytes": [4096, 1e3]}          events.start_object()  events.key("bytes")  events.start_array()
 //                                   events.integer(4096)   events.number(1000.0, "1e3")
 //                                   events.end_array()     events.end_object()
 //
-// And events.null(), events.boolean(true), events.string("text"). An integer is what is written as one and fits into 64 bits; any
-// other number is a double, with its own text beside it. Strings are handed over unescaped, for the taking.
+// And events.null(), events.boolean(true), events.string("text"). An integer is what is written as
+// one and fits into 64 bits; any other number is a double, with its own text beside it. Strings are
+// handed over unescaped, for the taking.
 //
-// Refused with Errc::bad_format and the place: what is not JSON, and numbers that are too large for a double. Nothing recurses: how
-// deep a text may be nested, the events decide, by throwing.
+// Refused with Errc::bad_format and the place: what is not JSON, and numbers that are too large for
+// a double. Nothing recurses: how deep a text may be nested, the events decide, by throwing.
 
 #include <algorithm>
 #include <charconv>
@@ -29,13 +31,15 @@ namespace reprise {
   const std::string_view before = text.substr(0, std::min(offset, text.size()));
   const auto line = std::count(before.begin(), before.end(), '\n') + 1;
   const std::size_t start = before.rfind('\n') + 1;  // npos + 1 == 0: the first line
-  return "line " + std::to_string(line) + ", column " + std::to_string(before.size() - start + 1) + " (offset " +
-         std::to_string(before.size()) + ")";
+  return "line " + std::to_string(line) + ", column " + std::to_string(before.size() - start + 1) +
+         " (offset " + std::to_string(before.size()) + ")";
 }
 
 /// Appends a character by its number, as UTF-8.
 inline void append_utf8(std::string& out, std::uint32_t character) {
-  const auto tail = [&](int shift) { out += static_cast<char>(0x80 | ((character >> shift) & 0x3F)); };
+  const auto tail = [&](int shift) {
+    out += static_cast<char>(0x80 | ((character >> shift) & 0x3F));
+  };
   if (character < 0x80) {
     out += static_cast<char>(character);
   } else if (character < 0x800) {
@@ -60,7 +64,8 @@ class JsonParser {
     skip_space();
     if (at_ == text_.size()) refuse(at_, "the document is empty");
     do
-      while (!begin_value()) {}
+      while (!begin_value()) {
+      }
     while (!end_values());
   }
 
@@ -69,9 +74,12 @@ class JsonParser {
     throw Error(Errc::bad_format, place_in_text(text_, at) + ": " + std::string(why));
   }
   [[noreturn]] void refuse_instead_of(std::string_view expected) const {
-    refuse(at_, at_ == text_.size() ? "the text ends where " + std::string(expected) + " is expected"
-                                    : "'" + printable(text_.substr(at_, std::max<std::size_t>(1, utf8_length(text_.substr(at_))))) +
-                                          "' where " + std::string(expected) + " is expected");
+    refuse(at_, at_ == text_.size()
+                    ? "the text ends where " + std::string(expected) + " is expected"
+                    : "'" +
+                          printable(text_.substr(
+                              at_, std::max<std::size_t>(1, utf8_length(text_.substr(at_))))) +
+                          "' where " + std::string(expected) + " is expected");
   }
 
   [[nodiscard]] char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
@@ -87,10 +95,22 @@ class JsonParser {
     switch (peek()) {
       case '{': events_.start_object(); return open('}');
       case '[': events_.start_array(); return open(']');
-      case '"': read_string(); events_.string(string_); return true;
-      case 't': read_word("true"); events_.boolean(true); return true;
-      case 'f': read_word("false"); events_.boolean(false); return true;
-      case 'n': read_word("null"); events_.null(); return true;
+      case '"':
+        read_string();
+        events_.string(string_);
+        return true;
+      case 't':
+        read_word("true");
+        events_.boolean(true);
+        return true;
+      case 'f':
+        read_word("false");
+        events_.boolean(false);
+        return true;
+      case 'n':
+        read_word("null");
+        events_.null();
+        return true;
       default: read_number(); return true;
     }
   }
@@ -137,7 +157,7 @@ class JsonParser {
     at_ += word.size();
   }
 
-  // --- Strings ------------------------------------------------------------------------------------------------------------
+  // --- Strings -----------------------------------------------------------------------------------
 
   void read_string() {
     const std::size_t start = at_++;
@@ -150,7 +170,8 @@ class JsonParser {
         read_escape();
         continue;
       }
-      if (static_cast<unsigned char>(c) < 0x20) refuse(at_, "a control character in a string must be written as \\u00..");
+      if (static_cast<unsigned char>(c) < 0x20)
+        refuse(at_, "a control character in a string must be written as \\u00..");
       const std::size_t length = utf8_length(text_.substr(at_));
       if (length == 0) refuse(at_, "this is not UTF-8");
       string_ += text_.substr(at_, length);
@@ -185,13 +206,15 @@ class JsonParser {
   std::uint32_t read_unit() {
     const std::string_view digits = text_.substr(at_ + 2, 4);
     std::uint32_t unit = 0;
-    const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), unit, 16);
-    if (status != std::errc{} || end != digits.data() + 4) refuse(at_, "\\u needs four hexadecimal digits");
+    const auto [end, status] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), unit, 16);
+    if (status != std::errc{} || end != digits.data() + 4)
+      refuse(at_, "\\u needs four hexadecimal digits");
     at_ += 6;
     return unit;
   }
 
-  // --- Numbers ------------------------------------------------------------------------------------------------------------
+  // --- Numbers -----------------------------------------------------------------------------------
 
   std::size_t skip_digits() {
     const std::size_t start = at_;
@@ -218,17 +241,21 @@ class JsonParser {
     }
     const std::string_view text = text_.substr(start, at_ - start);
     std::int64_t integer = 0;
-    if (whole && std::from_chars(text.data(), text.data() + text.size(), integer).ec == std::errc{}) events_.integer(integer);
+    if (whole && std::from_chars(text.data(), text.data() + text.size(), integer).ec == std::errc{})
+      events_.integer(integer);
     else events_.number(double_of(text, start), text);
   }
 
   // std::from_chars gives no number where it is out of range, to either side.
   double double_of(std::string_view text, std::size_t start) const {
     double number = 0;
-    if (std::from_chars(text.data(), text.data() + text.size(), number).ec == std::errc{}) return number;
-    const std::size_t e = std::min(text.find_first_of("eE"), text.size()), point = std::min(text.find('.'), e);
+    if (std::from_chars(text.data(), text.data() + text.size(), number).ec == std::errc{})
+      return number;
+    const std::size_t e = std::min(text.find_first_of("eE"), text.size()),
+                      point = std::min(text.find('.'), e);
     const std::size_t first = text.find_first_of("123456789");
-    constexpr std::int64_t most = std::int64_t{1} << 62;  // what the digits add to it does not overflow
+    // what the digits add to it does not overflow
+    constexpr std::int64_t most = std::int64_t{1} << 62;
     std::int64_t power = 0;
     if (e < text.size()) {
       const std::string_view written = text.substr(e + (text[e + 1] == '+' ? 2 : 1));

@@ -1,5 +1,6 @@
 #pragma once
-// Reads a JSON document that is one object with a few long lists of objects in it, record by record, without a tree of it all.
+// Reads a JSON document that is one object with a few long lists of objects in it, record by
+// record, without a tree of it all.
 //
 //   {"format": "reprise.graph", "values": [{"id": 0, "bytes": 4096, "shape": [32, 32]}, ...]}
 //
@@ -8,10 +9,11 @@
 //     visitor.begin_list("values")           true: a list of records; false: a member like any other
 //     visitor.record("values", 0, fields)    fields.find("id")->integer == 0, json_text(*fields.find("shape")) == "[32,32]"
 //
-// Whatever a field holds can be written again without loss: numbers keep the text that they had, nested members their order.
-// Refused with Errc::bad_format and the place: what is not JSON (RFC 8259) in UTF-8, numbers that no double can hold (1e400),
-// arrays and objects nested deeper than `max_json_depth`, and a member that stands twice in the document or in a record
-// (readers disagree on which one counts; deeper down, such members are kept as they are).
+// Whatever a field holds can be written again without loss: numbers keep the text that they had,
+// nested members their order. Refused with Errc::bad_format and the place: what is not JSON (RFC
+// 8259) in UTF-8, numbers that no double can hold (1e400), arrays and objects nested deeper than
+// `max_json_depth`, and a member that stands twice in the document or in a record (readers disagree
+// on which one counts; deeper down, such members are kept as they are).
 
 #include <algorithm>
 #include <cstddef>
@@ -36,11 +38,12 @@ struct JsonField {
   std::string key{};
   JsonKind kind = JsonKind::null;
   bool boolean = false;
-  std::int64_t integer = 0;             ///< where kind is integer: written without point or exponent, and fits
-  double number = 0;                    ///< where kind is integer or number
-  std::vector<std::int64_t> integers{}; ///< where only_integers: the array's elements
-  bool only_integers = false;           ///< an array of nothing but integers; `text` is then empty
-  std::string text{};                   ///< a string's content; a number, array or object as JSON
+  /// where kind is integer: written without point or exponent, and fits
+  std::int64_t integer = 0;
+  double number = 0;                     ///< where kind is integer or number
+  std::vector<std::int64_t> integers{};  ///< where only_integers: the array's elements
+  bool only_integers = false;            ///< an array of nothing but integers; `text` is then empty
+  std::string text{};                    ///< a string's content; a number, array or object as JSON
 };
 
 /// The field's value as JSON.
@@ -71,10 +74,12 @@ struct JsonFields {
   }
 };
 
-/// A key that stands twice; none where all are different. Sorts the keys, in time n log n: a record may have a million members.
+/// A key that stands twice; none where all are different. Sorts the keys, in time n log n: a record
+/// may have a million members.
 [[nodiscard]] inline const std::string* repeated_key(std::vector<const std::string*>& keys) {
   std::sort(keys.begin(), keys.end(), [](auto* a, auto* b) { return *a < *b; });
-  const auto twice = std::adjacent_find(keys.begin(), keys.end(), [](auto* a, auto* b) { return *a == *b; });
+  const auto twice =
+      std::adjacent_find(keys.begin(), keys.end(), [](auto* a, auto* b) { return *a == *b; });
   return twice == keys.end() ? nullptr : *twice;
 }
 
@@ -82,7 +87,8 @@ struct JsonFields {
 template <class Visitor>
 class JsonRecordReader {
  public:
-  JsonRecordReader(Visitor& visitor, std::size_t max_depth) : visitor_(visitor), max_depth_(max_depth) {}
+  JsonRecordReader(Visitor& visitor, std::size_t max_depth)
+      : visitor_(visitor), max_depth_(max_depth) {}
 
   void null() {
     if (nested_ > 0) return element("null");
@@ -176,23 +182,30 @@ class JsonRecordReader {
 
   void deeper() {
     if (++depth_ <= max_depth_) return;
-    throw Error(Errc::bad_format, place() + "arrays and objects are nested deeper than " + std::to_string(max_depth_));
+    throw Error(Errc::bad_format, place() + "arrays and objects are nested deeper than " +
+                                      std::to_string(max_depth_));
   }
 
   [[nodiscard]] std::string place() const {
     std::string text;
-    if (where_ == Where::list || where_ == Where::record) text = keys_.back() + ": element " + std::to_string(count_) + ": ";
+    if (where_ == Where::list || where_ == Where::record)
+      text = keys_.back() + ": element " + std::to_string(count_) + ": ";
     if (where_ == Where::record && record_.list.empty()) return text;
-    if (where_ == Where::document || where_ == Where::record) text += printable(where_ == Where::record ? field().key : member_.key) + ": ";
+    if (where_ == Where::document || where_ == Where::record)
+      text += printable(where_ == Where::record ? field().key : member_.key) + ": ";
     return text;
   }
 
   JsonField& field() { return where_ == Where::document ? member_ : record_.list.back(); }
-  [[nodiscard]] const JsonField& field() const { return where_ == Where::document ? member_ : record_.list.back(); }
+  [[nodiscard]] const JsonField& field() const {
+    return where_ == Where::document ? member_ : record_.list.back();
+  }
 
   JsonField& begin_value() {
     if (where_ == Where::outside) throw Error(Errc::bad_format, "the document is not an object");
-    if (where_ == Where::list) throw Error(Errc::bad_format, keys_.back() + ": element " + std::to_string(count_) + " is not an object");
+    if (where_ == Where::list)
+      throw Error(Errc::bad_format,
+                  keys_.back() + ": element " + std::to_string(count_) + " is not an object");
     return field();
   }
   void end_value(JsonKind kind) {
@@ -201,7 +214,8 @@ class JsonRecordReader {
   }
   void end_member() { visitor_.member(std::exchange(member_, JsonField{})); }
 
-  // The text of an array or object that is one field's value. A comma is due unless something has just been opened.
+  // The text of an array or object that is one field's value. A comma is due unless something has
+  // just been opened.
   std::string& separate() {
     JsonField& f = field();
     if (f.only_integers) {  // no longer: text from here on, without the bracket that is still open
@@ -245,9 +259,9 @@ class JsonRecordReader {
   Visitor& visitor_;
   std::size_t max_depth_;
   Where where_ = Where::outside;
-  std::size_t depth_ = 0;    // open arrays and objects
-  std::size_t nested_ = 0;   // those of them inside the current field
-  std::size_t count_ = 0;    // records of the current list that are complete
+  std::size_t depth_ = 0;          // open arrays and objects
+  std::size_t nested_ = 0;         // those of them inside the current field
+  std::size_t count_ = 0;          // records of the current list that are complete
   std::vector<std::string> keys_;  // of the document's members so far
   std::vector<const std::string*> pointers_;
   JsonField member_;
@@ -255,7 +269,8 @@ class JsonRecordReader {
 };
 
 template <class Visitor>
-void read_json_records(std::string_view text, Visitor& visitor, std::size_t max_depth = max_json_depth) {
+void read_json_records(std::string_view text, Visitor& visitor,
+                       std::size_t max_depth = max_json_depth) {
   JsonRecordReader<Visitor> reader{visitor, max_depth};
   parse_json(text, reader);
 }

@@ -15,7 +15,8 @@
 
 namespace reprise {
 
-/// Length of the UTF-8 sequence at the start of the text; 0 where it is not one (truncated, overlong, a surrogate, past U+10FFFF).
+/// Length of the UTF-8 sequence at the start of the text; 0 where it is not one (truncated,
+/// overlong, a surrogate, past U+10FFFF).
 [[nodiscard]] constexpr std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -39,7 +40,8 @@ namespace reprise {
   return true;
 }
 
-/// For messages: control characters and what is not UTF-8 become '?', and the text is cut at `most` bytes.
+/// For messages: control characters and what is not UTF-8 become '?', and the text is cut at `most`
+/// bytes.
 [[nodiscard]] inline std::string printable(std::string_view text, std::size_t most = 60) {
   std::string out;
   while (!text.empty()) {

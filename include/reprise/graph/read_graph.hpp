@@ -7,8 +7,9 @@
 //     toy.json: nodes: 5: inputs: no value 99
 //     toy.json: nodes: the graph's own order cannot be run: step 1: node 1 (relu): value 2 (h) is read and does not exist
 //
-// Types are taken at their word: 3.0 and true are no ids, 0 is not false. Null is allowed for alias_of and overwrites only.
-// What holds for JSON as such (depth, members that stand twice, numbers out of range) is said in json_records.hpp.
+// Types are taken at their word: 3.0 and true are no ids, 0 is not false. Null is allowed for
+// alias_of and overwrites only. What holds for JSON as such (depth, members that stand twice,
+// numbers out of range) is said in json_records.hpp.
 
 #include <algorithm>
 #include <array>
@@ -49,7 +50,8 @@ namespace reprise {
 /// One element of `values` or `nodes`, taken field by field; what is not taken goes to `extra`.
 class GraphRecord {
  public:
-  GraphRecord(std::string_view list, std::size_t index, const JsonFields& fields) : fields_(fields), list_(list), index_(index) {
+  GraphRecord(std::string_view list, std::size_t index, const JsonFields& fields)
+      : fields_(fields), list_(list), index_(index) {
     id_ = *integer("id", Need::always);
     has_id_ = true;
     name_ = string("name");
@@ -84,7 +86,8 @@ class GraphRecord {
   Bytes bytes(std::string_view key, Need need) {
     const JsonField* f = take(key, need);
     if (f == nullptr) return {};
-    if (f->kind != JsonKind::integer || f->integer < 0 || Bytes{f->integer} > StepGraph::largest_value)
+    if (f->kind != JsonKind::integer || f->integer < 0 ||
+        Bytes{f->integer} > StepGraph::largest_value)
       throw wrong(*f, "a whole number from 0 to 2^53");
     if (need == Need::optional && f->integer == 0) put_back();
     return {f->integer};
@@ -92,7 +95,8 @@ class GraphRecord {
 
   Microseconds time(std::string_view key) {
     const JsonField* f = take(key, Need::always);
-    if ((f->kind != JsonKind::integer && f->kind != JsonKind::number) || f->number < 0) throw wrong(*f, "a number >= 0");
+    if ((f->kind != JsonKind::integer && f->kind != JsonKind::number) || f->number < 0)
+      throw wrong(*f, "a number >= 0");
     return {f->number};
   }
 
@@ -117,7 +121,10 @@ class GraphRecord {
   Role role(std::string_view key) {
     const JsonField* f = take(key, Need::always);
     const auto role = f->kind == JsonKind::string ? role_from(f->text) : std::nullopt;
-    if (!role) throw wrong(*f, "a role: parameter, buffer, input, activation, gradient, optimizer_state, constant or other");
+    if (!role)
+      throw wrong(*f,
+                  "a role: parameter, buffer, input, activation, gradient, optimizer_state, "
+                  "constant or other");
     return *role;
   }
 
@@ -153,7 +160,8 @@ class GraphRecord {
   [[nodiscard]] std::string extra() const {
     std::string out;
     for (const JsonField& f : fields_.list)
-      if (std::find(taken_.begin(), taken_.end(), f.key) == taken_.end()) add_json_member(out, f.key, json_text(f));
+      if (std::find(taken_.begin(), taken_.end(), f.key) == taken_.end())
+        add_json_member(out, f.key, json_text(f));
     for (std::string_view key : left_out_) add_json_member(out, key, "null");
     return out;
   }
@@ -172,7 +180,8 @@ class GraphRecord {
     return error(f.key + ": " + printable(json_text(f)) + " is not " + expected);
   }
   [[nodiscard]] Error error(const std::string& what) const {
-    std::string where = list_ + (has_id_ ? ": " + std::to_string(id_) : ": element " + std::to_string(index_));
+    std::string where =
+        list_ + (has_id_ ? ": " + std::to_string(id_) : ": element " + std::to_string(index_));
     if (!name_.empty()) where += " (" + printable(name_) + ")";
     return Error(Errc::bad_graph, where + ": " + what);
   }
@@ -185,7 +194,8 @@ class GraphRecord {
   std::vector<std::string_view> taken_{}, left_out_{};
 };
 
-/// Gathers a document's values and nodes, and makes a StepGraph of them once all ids are known: lists may stand in any order.
+/// Gathers a document's values and nodes, and makes a StepGraph of them once all ids are known:
+/// lists may stand in any order.
 class GraphReader {
  public:
   bool begin_list(std::string_view key) {
@@ -221,7 +231,8 @@ class GraphReader {
     builder.set_extra(std::move(extra_));
     add_values(builder);
     add_nodes(builder);
-    for (std::int64_t id : outputs_) builder.add_output(find(id, [] { return std::string("outputs"); }));
+    for (std::int64_t id : outputs_)
+      builder.add_output(find(id, [] { return std::string("outputs"); }));
     return std::move(builder).build();
   }
 
@@ -237,11 +248,13 @@ class GraphReader {
   };
 
   void read_format(const JsonField& f) {
-    if (f.kind != JsonKind::string || f.text != "reprise.graph") throw wrong(Errc::bad_format, f, "\"reprise.graph\"");
+    if (f.kind != JsonKind::string || f.text != "reprise.graph")
+      throw wrong(Errc::bad_format, f, "\"reprise.graph\"");
     has_format_ = true;
   }
   void read_version(const JsonField& f) {
-    if (f.kind != JsonKind::integer || f.integer != 1) throw wrong(Errc::bad_format, f, "1, the version that this reader knows");
+    if (f.kind != JsonKind::integer || f.integer != 1)
+      throw wrong(Errc::bad_format, f, "1, the version that this reader knows");
     has_version_ = true;
   }
   void read_name(const JsonField& f) {
@@ -313,18 +326,22 @@ class GraphReader {
   // Another tool's member of the same name may mean something else.
   void set_forward(ReadNode& n) const {
     const auto it = node_of_.find(*n.forward);
-    if (it == node_of_.end()) add_json_member(n.node.extra, "forward_node", std::to_string(*n.forward));
+    if (it == node_of_.end())
+      add_json_member(n.node.extra, "forward_node", std::to_string(*n.forward));
     else n.node.forward = it->second;
   }
 
-  void find_all(const ReadNode& n, const std::vector<std::int64_t>& ids, const char* field, std::vector<ValueId>& out) const {
+  void find_all(const ReadNode& n, const std::vector<std::int64_t>& ids, const char* field,
+                std::vector<ValueId>& out) const {
     out.clear();
-    for (std::int64_t id : ids) out.push_back(find(id, [&] { return "nodes: " + std::to_string(n.node.id) + ": " + field; }));
+    for (std::int64_t id : ids)
+      out.push_back(find(id, [&] { return "nodes: " + std::to_string(n.node.id) + ": " + field; }));
   }
   template <class Where>
   ValueId find(std::int64_t id, Where where) const {
     const auto it = value_of_.find(id);
-    if (it == value_of_.end()) throw Error(Errc::bad_graph, where() + ": no value " + std::to_string(id));
+    if (it == value_of_.end())
+      throw Error(Errc::bad_graph, where() + ": no value " + std::to_string(id));
     return it->second;
   }
 
@@ -335,7 +352,8 @@ class GraphReader {
     if (!there) throw Error(Errc::bad_format, std::string(key) + " is missing; " + what);
   }
 
-  bool has_format_ = false, has_version_ = false, has_name_ = false, has_outputs_ = false, has_values_ = false, has_nodes_ = false;
+  bool has_format_ = false, has_version_ = false, has_name_ = false, has_outputs_ = false,
+       has_values_ = false, has_nodes_ = false;
   std::string name_, extra_;
   std::vector<ReadValue> values_;
   std::vector<ReadNode> nodes_;
@@ -357,8 +375,10 @@ class GraphReader {
 [[nodiscard]] inline StepGraph read_graph(std::istream& in) {
   std::string text;
   std::array<char, 1 << 16> block;
-  while (in.read(block.data(), block.size()) || in.gcount() > 0) text.append(block.data(), static_cast<std::size_t>(in.gcount()));
-  if (!in.eof() || in.bad()) throw Error(Errc::io, "the graph cannot be read: the stream has failed");
+  while (in.read(block.data(), block.size()) || in.gcount() > 0)
+    text.append(block.data(), static_cast<std::size_t>(in.gcount()));
+  if (!in.eof() || in.bad())
+    throw Error(Errc::io, "the graph cannot be read: the stream has failed");
   return parse_graph(text);
 }
 

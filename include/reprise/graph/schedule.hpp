@@ -27,14 +27,16 @@ using Schedule = std::vector<NodeId>;
 }
 
 /// How often each node runs.
-[[nodiscard]] inline std::vector<std::uint32_t> run_counts(const StepGraph& graph, std::span<const NodeId> schedule) {
+[[nodiscard]] inline std::vector<std::uint32_t> run_counts(const StepGraph& graph,
+                                                           std::span<const NodeId> schedule) {
   std::vector<std::uint32_t> counts(graph.node_count(), 0);
   for (NodeId n : schedule) ++counts[n.index];
   return counts;
 }
 
 /// Occurrences that are not their node's first.
-[[nodiscard]] inline std::size_t recomputations(const StepGraph& graph, std::span<const NodeId> schedule) {
+[[nodiscard]] inline std::size_t recomputations(const StepGraph& graph,
+                                                std::span<const NodeId> schedule) {
   std::size_t again = 0;
   for (std::uint32_t count : run_counts(graph, schedule)) again += count > 1 ? count - 1 : 0;
   return again;

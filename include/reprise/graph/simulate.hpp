@@ -1,5 +1,6 @@
 #pragma once
-// What a schedule costs, to the byte: the one rule that planner, rewriter and executors agree on. Linear in the schedule.
+// What a schedule costs, to the byte: the one rule that planner, rewriter and executors agree on.
+// Linear in the schedule.
 //
 //   h = norm(x)  8192 B, relu_ overwrites h, wide 16384 B, sum, grad reads relu; x is persistent, 4096 B
 //
@@ -12,8 +13,9 @@
 //   simulate(graph, schedule).peak     the largest sum, persistent storages included
 //   resolve(graph, schedule)           every use renamed to the instance that it reads: what a rewriter needs
 //
-// Each occurrence of a node makes new instances of its outputs; an input is the newest instance of its value. Overwriting ends
-// every value in that storage. What is not used is freed when its maker has finished; outputs of the step live to the end.
+// Each occurrence of a node makes new instances of its outputs; an input is the newest instance of
+// its value. Overwriting ends every value in that storage. What is not used is freed when its maker
+// has finished; outputs of the step live to the end.
 
 #include <algorithm>
 #include <array>
@@ -52,24 +54,28 @@ struct ValueInstance {
   std::uint32_t made_by = no_index;  ///< occurrence; none for what is there at the start
 };
 
-/// Every use renamed to the instance that it reads or makes. Lists are by occurrence and hold indices into `values`.
+/// Every use renamed to the instance that it reads or makes. Lists are by occurrence and hold
+/// indices into `values`.
 struct Resolution {
   std::vector<ValueInstance> values;
   std::vector<StorageInstance> storages;
-  FlatLists<std::uint32_t> inputs;   ///< beside graph.inputs(node)
-  FlatLists<std::uint32_t> outputs;  ///< beside graph.outputs(node); no_index for a persistent value that no longer exists
-  FlatLists<std::uint32_t> targets;  ///< beside graph.outputs(node): what the output is a view of or overwrites; else no_index
+  FlatLists<std::uint32_t> inputs;  ///< beside graph.inputs(node)
+  /// beside graph.outputs(node); no_index for a persistent value that no longer exists
+  FlatLists<std::uint32_t> outputs;
+  /// beside graph.outputs(node): what the output is a view of or overwrites; else no_index
+  FlatLists<std::uint32_t> targets;
   std::vector<std::uint32_t> step_outputs;  ///< beside graph.outputs()
 };
 
 enum class Rule : std::uint8_t {
-  unknown_node,      ///< the schedule names no node
-  runs_again,        ///< a node that is not recomputable occurs twice
-  update_order,      ///< an occurrence stands after another number of updates than in the graph's own order
-  missing_input,     ///< an input does not exist, or has been overwritten
-  missing_target,    ///< what an output is a view of, or overwrites, does not exist
-  never_runs,        ///< a node does not occur
-  missing_output,    ///< an output of the step does not exist at the end
+  unknown_node,  ///< the schedule names no node
+  runs_again,    ///< a node that is not recomputable occurs twice
+  /// an occurrence stands after another number of updates than in the graph's own order
+  update_order,
+  missing_input,   ///< an input does not exist, or has been overwritten
+  missing_target,  ///< what an output is a view of, or overwrites, does not exist
+  never_runs,      ///< a node does not occur
+  missing_output,  ///< an output of the step does not exist at the end
 };
 
 /// The first rule that a schedule breaks.
@@ -85,10 +91,12 @@ struct Simulation {
   bool valid = false;
   std::optional<Violation> violation{};  ///< where not valid; all below is then empty
   Bytes peak{};
-  std::size_t peak_step = 0;             ///< the first occurrence at which the peak is reached
+  std::size_t peak_step = 0;  ///< the first occurrence at which the peak is reached
   Microseconds time{};
-  std::vector<Bytes> live_during{};      ///< by occurrence, persistent storages and workspace included
-  std::vector<Bytes> live_after{};       ///< by occurrence, after everything was freed that is not used again
+  /// by occurrence, persistent storages and workspace included
+  std::vector<Bytes> live_during{};
+  /// by occurrence, after everything was freed that is not used again
+  std::vector<Bytes> live_after{};
 };
 
 /// Sums doubles as if exactly (Neumaier): schedules repeat small times after large ones.
@@ -109,9 +117,14 @@ class ExactSum {
 class Replay {
  public:
   explicit Replay(const StepGraph& graph)
-      : graph_(graph), newest_(graph.value_count(), no_index), was_newest_(graph.value_count(), no_index), next_(graph.value_count()),
-        previous_(graph.value_count()), placed_(graph.value_count(), no_index), runs_(graph.node_count(), 0),
-            updated_(graph.value_count(), 0) {
+      : graph_(graph),
+        newest_(graph.value_count(), no_index),
+        was_newest_(graph.value_count(), no_index),
+        next_(graph.value_count()),
+        previous_(graph.value_count()),
+        placed_(graph.value_count(), no_index),
+        runs_(graph.node_count(), 0),
+        updated_(graph.value_count(), 0) {
     count_updates();
     place_what_is_there();
   }
@@ -120,7 +133,8 @@ class Replay {
   bool step(NodeId n) {
     if (n.index >= graph_.node_count()) return fail(Rule::unknown_node, n, {}, "no such node");
     const bool first = ++runs_[n.index] == 1;
-    if (!first && !graph_.node(n).recomputable) return fail(Rule::runs_again, n, {}, "is not recomputable and runs again");
+    if (!first && !graph_.node(n).recomputable)
+      return fail(Rule::runs_again, n, {}, "is not recomputable and runs again");
     if (!updates_fit(n, first)) return false;
     if (first)
       for (ValueId v : graph_.updates(n)) ++updated_[v.index];
@@ -136,7 +150,9 @@ class Replay {
     for (std::size_t i = 0; i < graph_.node_count(); ++i)
       if (runs_[i] == 0) return fail(Rule::never_runs, NodeId{i}, {}, "never runs");
     for (ValueId v : graph_.outputs()) {
-      if (newest_[v.index] == no_index) return fail(Rule::missing_output, {}, v, "is an output of the step and does not exist at the end");
+      if (newest_[v.index] == no_index)
+        return fail(Rule::missing_output, {}, v,
+                    "is an output of the step and does not exist at the end");
       result_.step_outputs.push_back(newest_[v.index]);
       result_.storages[storage_of(v)].last = now_;
     }
@@ -150,7 +166,8 @@ class Replay {
   [[nodiscard]] Resolution result() && { return std::move(result_); }
 
  private:
-  // How many updates of each value that a node reads or updates lie before the node in the graph's own order.
+  // How many updates of each value that a node reads or updates lie before the node in the graph's
+  // own order.
   void count_updates() {
     std::vector<bool> ever(graph_.value_count(), false);
     for (std::size_t i = 0; i < graph_.node_count(); ++i)
@@ -186,14 +203,16 @@ class Replay {
     for (const Seen& s : seen_[n.index])
       if ((first || s.read) && updated_[s.value.index] != s.before)
         return fail(Rule::update_order, n, s.value,
-                    "stands after " + std::to_string(updated_[s.value.index]) + " updates of the value, not " + std::to_string(s.before));
+                    "stands after " + std::to_string(updated_[s.value.index]) +
+                        " updates of the value, not " + std::to_string(s.before));
     return true;
   }
 
   bool read_inputs(NodeId n) {
     scratch_.clear();
     for (ValueId v : graph_.inputs(n)) {
-      if (newest_[v.index] == no_index) return fail(Rule::missing_input, n, v, "is read and does not exist");
+      if (newest_[v.index] == no_index)
+        return fail(Rule::missing_input, n, v, "is read and does not exist");
       scratch_.push_back(newest_[v.index]);
       result_.storages[storage_of(v)].last = now_;
     }
@@ -201,7 +220,8 @@ class Replay {
     return true;
   }
 
-  // Gives each output its storage, without making anything newest yet: all outputs of an occurrence are made at once.
+  // Gives each output its storage, without making anything newest yet: all outputs of an occurrence
+  // are made at once.
   bool place_outputs(NodeId n) {
     taken_.clear();
     for (ValueId v : graph_.outputs(n)) placed_[v.index] = no_index;
@@ -228,7 +248,8 @@ class Replay {
           continue;
         } else {
           if (!made_here(n, target) && newest_[target.index] == no_index)
-            return fail(Rule::missing_target, n, target, "is viewed or overwritten and does not exist");
+            return fail(Rule::missing_target, n, target,
+                        "is viewed or overwritten and does not exist");
           const std::uint32_t s = made_here(n, target) ? placed_[target.index] : storage_of(target);
           placed_[v.index] = s;
           result_.storages[s].last = now_;
@@ -266,13 +287,14 @@ class Replay {
     }
     for (ValueId v : outputs) targets_.push_back(target_instance(n, v, before));
     for (std::size_t i = 0; i < outputs.size(); ++i)
-      if (scratch_[i] != no_index && !overwritten_here(n, outputs[i])) set_newest(outputs[i], scratch_[i]);
+      if (scratch_[i] != no_index && !overwritten_here(n, outputs[i]))
+        set_newest(outputs[i], scratch_[i]);
     result_.outputs.push_back(scratch_);
     result_.targets.push_back(targets_);
   }
 
-  // The target's instance has been overwritten by now, perhaps, so it is looked up among the storage's instances of this
-  // occurrence, or in what was newest when the occurrence started.
+  // The target's instance has been overwritten by now, perhaps, so it is looked up among the
+  // storage's instances of this occurrence, or in what was newest when the occurrence started.
   [[nodiscard]] std::uint32_t target_instance(NodeId n, ValueId v, std::size_t before) const {
     const ValueId target = graph_.value(v).target();
     if (!target.valid() || graph_.value(v).persistent) return no_index;
@@ -310,11 +332,15 @@ class Replay {
     head = v;
   }
 
-  [[nodiscard]] std::uint32_t storage_of(ValueId v) const { return result_.values[newest_[v.index]].storage; }
+  [[nodiscard]] std::uint32_t storage_of(ValueId v) const {
+    return result_.values[newest_[v.index]].storage;
+  }
 
   bool fail(Rule rule, NodeId n, ValueId v, const std::string& what) {
     std::string text = "step " + std::to_string(now_);
-    if (n.valid()) text += ": node " + (n.index < graph_.node_count() ? label(graph_.node(n)) : std::to_string(n.index));
+    if (n.valid())
+      text += ": node " +
+              (n.index < graph_.node_count() ? label(graph_.node(n)) : std::to_string(n.index));
     if (v.valid()) text += ": value " + label(graph_.value(v));
     violation_ = Violation{rule, now_, n, v, text + " " + what};
     return false;
@@ -333,21 +359,24 @@ class Replay {
 
   const StepGraph& graph_;
   Resolution result_;
-  std::vector<std::uint32_t> newest_;      // by value: its newest instance; no_index where it does not exist
+  // by value: its newest instance; no_index where it does not exist
+  std::vector<std::uint32_t> newest_;
   std::vector<std::uint32_t> was_newest_;  // the same, not cleared by overwriting
-  std::vector<ValueId> holds_;             // by storage instance: head of the list of values whose newest instance is in it
-  std::vector<ValueId> next_, previous_;   // by value: that list
-  std::vector<std::uint32_t> placed_;      // by value: storage that the running occurrence gives it
-  std::vector<std::uint32_t> runs_;        // by node
-  std::vector<std::uint32_t> updated_;     // by value: updates so far
-  FlatLists<Seen> seen_;                   // by node
+  // by storage instance: head of the list of values whose newest instance is in it
+  std::vector<ValueId> holds_;
+  std::vector<ValueId> next_, previous_;  // by value: that list
+  std::vector<std::uint32_t> placed_;     // by value: storage that the running occurrence gives it
+  std::vector<std::uint32_t> runs_;       // by node
+  std::vector<std::uint32_t> updated_;    // by value: updates so far
+  FlatLists<Seen> seen_;                  // by node
   std::vector<std::uint32_t> taken_, scratch_, targets_;
   std::vector<ValueId> chain_;
   std::uint32_t now_ = 0;
   std::optional<Violation> violation_;
 };
 
-/// Every use renamed to the instance that it reads. Throws Errc::bad_schedule with the first violated rule.
+/// Every use renamed to the instance that it reads. Throws Errc::bad_schedule with the first
+/// violated rule.
 [[nodiscard]] inline Resolution resolve(const StepGraph& graph, std::span<const NodeId> schedule) {
   Replay replay{graph};
   for (NodeId n : schedule)
@@ -357,7 +386,8 @@ class Replay {
 }
 
 /// Bytes live during each occurrence, workspace included, and after it.
-inline void sweep(const StepGraph& graph, std::span<const NodeId> schedule, std::span<const StorageInstance> storages, Simulation& result) {
+inline void sweep(const StepGraph& graph, std::span<const NodeId> schedule,
+                  std::span<const StorageInstance> storages, Simulation& result) {
   const std::size_t end = schedule.size();
   std::vector<Bytes> made(end + 1), freed(end + 1);
   for (const StorageInstance& s : storages) {
@@ -381,7 +411,8 @@ inline void sweep(const StepGraph& graph, std::span<const NodeId> schedule, std:
   }
 }
 
-[[nodiscard]] inline Microseconds total_time(const StepGraph& graph, std::span<const NodeId> schedule) {
+[[nodiscard]] inline Microseconds total_time(const StepGraph& graph,
+                                             std::span<const NodeId> schedule) {
   ExactSum time;
   for (NodeId n : schedule) time.add(graph.node(n).time.count);
   return {time.value()};
@@ -391,7 +422,8 @@ inline void sweep(const StepGraph& graph, std::span<const NodeId> schedule, std:
 [[nodiscard]] inline Simulation simulate(const StepGraph& graph, std::span<const NodeId> schedule) {
   Simulation result;
   Replay replay{graph};
-  const bool runs = std::all_of(schedule.begin(), schedule.end(), [&](NodeId n) { return replay.step(n); });
+  const bool runs =
+      std::all_of(schedule.begin(), schedule.end(), [&](NodeId n) { return replay.step(n); });
   if (!runs || !replay.finish()) {
     result.violation = replay.violation();
     return result;
@@ -402,8 +434,10 @@ inline void sweep(const StepGraph& graph, std::span<const NodeId> schedule, std:
   return result;
 }
 
-/// Bytes live during each occurrence, by the role of the value that owns them; workspace is not among them.
-[[nodiscard]] inline std::vector<std::array<Bytes, role_count>> bytes_by_role(const StepGraph& graph, std::span<const NodeId> schedule) {
+/// Bytes live during each occurrence, by the role of the value that owns them; workspace is not
+/// among them.
+[[nodiscard]] inline std::vector<std::array<Bytes, role_count>> bytes_by_role(
+    const StepGraph& graph, std::span<const NodeId> schedule) {
   const Resolution resolution = resolve(graph, schedule);
   std::vector<std::array<Bytes, role_count>> change(schedule.size() + 2);
   for (const StorageInstance& s : resolution.storages) {
@@ -420,13 +454,16 @@ inline void sweep(const StepGraph& graph, std::span<const NodeId> schedule, std:
 /// Throws Errc::bad_graph where the graph's own order cannot be run.
 inline void check_runnable(const StepGraph& graph) {
   const Simulation own = simulate(graph, own_order(graph));
-  if (!own.valid) throw Error(Errc::bad_graph, "nodes: the graph's own order cannot be run: " + own.violation->message);
+  if (!own.valid)
+    throw Error(Errc::bad_graph,
+                "nodes: the graph's own order cannot be run: " + own.violation->message);
 }
 
 /// The most that has to be there at once beside the persistent storages, and for what.
 struct FloorNeed {
   Bytes bytes{};
-  NodeId node{};  ///< whose inputs, outputs and workspace they are; none for the outputs of the step
+  /// whose inputs, outputs and workspace they are; none for the outputs of the step
+  NodeId node{};
 };
 
 [[nodiscard]] inline FloorNeed floor_need(const StepGraph& graph) {
@@ -436,7 +473,8 @@ struct FloorNeed {
     Bytes sum;
     for (ValueId v : values) {
       const StorageId s = graph.value(v).storage;
-      if (std::exchange(counted[s.index], round) != round && !graph.storage(s).persistent) sum += graph.storage(s).bytes;
+      if (std::exchange(counted[s.index], round) != round && !graph.storage(s).persistent)
+        sum += graph.storage(s).bytes;
     }
     return sum;
   };
@@ -445,14 +483,17 @@ struct FloorNeed {
   for (std::size_t i = 0; i < graph.node_count(); ++i) {
     ++round;
     const NodeId n{i};
-    const Bytes bytes = resident(graph.inputs(n)) + resident(graph.outputs(n)) + graph.node(n).workspace;
+    const Bytes bytes =
+        resident(graph.inputs(n)) + resident(graph.outputs(n)) + graph.node(n).workspace;
     if (bytes > most.bytes) most = {bytes, n};
   }
   return most;
 }
 
-/// What no schedule can go below: persistent storages plus the larger of the outputs of the step and the largest single
-/// node's inputs, outputs and workspace.
-[[nodiscard]] inline Bytes floor_bytes(const StepGraph& graph) { return graph.persistent_bytes() + floor_need(graph).bytes; }
+/// What no schedule can go below: persistent storages plus the larger of the outputs of the step
+/// and the largest single node's inputs, outputs and workspace.
+[[nodiscard]] inline Bytes floor_bytes(const StepGraph& graph) {
+  return graph.persistent_bytes() + floor_need(graph).bytes;
+}
 
 }  // namespace reprise

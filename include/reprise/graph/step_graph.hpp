@@ -1,5 +1,6 @@
 #pragma once
-// A StepGraph is one training step: what ran (nodes), what that made (values), and what owns the bytes (storages).
+// A StepGraph is one training step: what ran (nodes), what that made (values), and what owns the
+// bytes (storages).
 //
 //   x ──norm──▶ h ──relu_──▶ h.relu ──view──▶ h.flat        h, h.relu and h.flat are three values in one storage:
 //                                                           relu_ overwrites h, view aliases h.relu.
@@ -9,9 +10,10 @@
 //   graph.outputs(NodeId{1})   h.relu
 //   graph.value(h_relu)        {.bytes = 0, .overwrites = h, .storage = that of h}
 //
-// Nodes stand in an order in which they can be run, the graph's own order. A NodeId, ValueId or StorageId is an index;
-// `Node::id` and `Value::id` are the numbers that files use, which need not be dense. What a value may be, and what a
-// schedule of nodes costs, is defined by the plan format; GraphBuilder is the only thing that makes a StepGraph and checks it.
+// Nodes stand in an order in which they can be run, the graph's own order. A NodeId, ValueId or
+// StorageId is an index; `Node::id` and `Value::id` are the numbers that files use, which need not
+// be dense. What a value may be, and what a schedule of nodes costs, is defined by the plan format;
+// GraphBuilder is the only thing that makes a StepGraph and checks it.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,14 +31,24 @@
 namespace reprise {
 
 /// What a value is to the training step.
-enum class Role : std::uint8_t { parameter, buffer, input, activation, gradient, optimizer_state, constant, other };
+enum class Role : std::uint8_t {
+  parameter,
+  buffer,
+  input,
+  activation,
+  gradient,
+  optimizer_state,
+  constant,
+  other
+};
 inline constexpr std::size_t role_count = 8;
 
 /// Where in the step a node was seen. A label: planning does not depend on it.
 enum class Phase : std::uint8_t { forward, backward, optimizer };
 
 [[nodiscard]] constexpr std::string_view to_string(Role role) {
-  constexpr std::string_view names[] = {"parameter", "buffer", "input", "activation", "gradient", "optimizer_state", "constant", "other"};
+  constexpr std::string_view names[] = {"parameter", "buffer",          "input",    "activation",
+                                        "gradient",  "optimizer_state", "constant", "other"};
   return names[static_cast<std::size_t>(role)];
 }
 
@@ -48,7 +60,7 @@ enum class Phase : std::uint8_t { forward, backward, optimizer };
 struct Value {
   std::int64_t id = 0;  ///< the number in files
   std::string name{};
-  Bytes bytes{};        ///< owned bytes; 0 for a view and for what was written in place
+  Bytes bytes{};  ///< owned bytes; 0 for a view and for what was written in place
   Role role = Role::other;
   bool persistent = false;  ///< resident from start to end, never freed, never recomputed
   bool initial = false;     ///< there at the start without a producer, counted to its last use
@@ -56,7 +68,8 @@ struct Value {
   ValueId overwrites{};     ///< the value whose storage this took over
   StorageId storage{};      ///< given by the builder
   NodeId producer{};        ///< given by the builder; none for what is there from the start
-  std::string extra{};      ///< JSON object with the file's other members (shape, dtype, …); empty where there are none
+  /// JSON object with the file's other members (shape, dtype, …); empty where there are none
+  std::string extra{};
 
   /// The value whose storage this one lives in, directly; none where it owns its bytes.
   [[nodiscard]] ValueId target() const { return alias_of.valid() ? alias_of : overwrites; }
@@ -72,8 +85,10 @@ struct Node {
   Microseconds time{};
   Bytes workspace{};         ///< held while the node runs, beside its inputs and outputs
   bool recomputable = true;  ///< false for what may run only once
-  NodeId forward{};          ///< of a backward node: the forward node that it belongs to, where known
-  std::string extra{};       ///< JSON object with the file's other members; empty where there are none
+  /// of a backward node: the forward node that it belongs to, where known
+  NodeId forward{};
+  /// JSON object with the file's other members; empty where there are none
+  std::string extra{};
 
   bool operator==(const Node&) const = default;
 };
@@ -121,15 +136,18 @@ class StepGraph {
   [[nodiscard]] const Storage& storage(StorageId s) const { return storages_[s.index]; }
   [[nodiscard]] std::span<const Node> nodes() const { return {nodes_.data(), nodes_.size()}; }
   [[nodiscard]] std::span<const Value> values() const { return {values_.data(), values_.size()}; }
-  [[nodiscard]] std::span<const Storage> storages() const { return {storages_.data(), storages_.size()}; }
+  [[nodiscard]] std::span<const Storage> storages() const {
+    return {storages_.data(), storages_.size()};
+  }
 
-  /// What the node reads, as it was given (a value may stand twice); what the node makes aliases or overwrites of is read
-  /// too, whether or not it stands here.
+  /// What the node reads, as it was given (a value may stand twice); what the node makes aliases or
+  /// overwrites of is read too, whether or not it stands here.
   [[nodiscard]] std::span<const ValueId> inputs(NodeId n) const { return inputs_[n.index]; }
   [[nodiscard]] std::span<const ValueId> outputs(NodeId n) const { return outputs_[n.index]; }
   /// Persistent values that the node also writes, on its first occurrence only.
   [[nodiscard]] std::span<const ValueId> updates(NodeId n) const { return updates_[n.index]; }
-  /// Nodes that have the value among their inputs, or make an alias or overwrite of it; each once, in the graph's order.
+  /// Nodes that have the value among their inputs, or make an alias or overwrite of it; each once,
+  /// in the graph's order.
   [[nodiscard]] std::span<const NodeId> readers(ValueId v) const { return readers_[v.index]; }
   /// What must exist at the end of the step.
   [[nodiscard]] std::span<const ValueId> outputs() const { return step_outputs_; }
@@ -142,12 +160,14 @@ class StepGraph {
   /// Costs are measured after the structure is known; these are the only things that may change.
   void set_time(NodeId n, Microseconds time) {
     if (!(time.count >= 0 && time.count <= std::numeric_limits<double>::max()))
-      throw Error(Errc::bad_argument, "time of node " + std::to_string(node(n).id) + " is not a finite number >= 0");
+      throw Error(Errc::bad_argument,
+                  "time of node " + std::to_string(node(n).id) + " is not a finite number >= 0");
     nodes_[n.index].time = time;
   }
   void set_workspace(NodeId n, Bytes bytes) {
     if (bytes < Bytes{0} || bytes > largest_value)
-      throw Error(Errc::bad_argument, "workspace of node " + std::to_string(node(n).id) + " is not from 0 to 2^53 bytes");
+      throw Error(Errc::bad_argument, "workspace of node " + std::to_string(node(n).id) +
+                                          " is not from 0 to 2^53 bytes");
     nodes_[n.index].workspace = bytes;
   }
   void set_name(std::string name) { name_ = std::move(name); }

@@ -7,8 +7,9 @@
 //       {"id": 0, "name": "x", "bytes": 4096, "role": "input", "persistent": true},
 //       ...
 //
-// Defaults are left out, except that every node has name, op, phase, inputs and outputs and every value a name. `extra` comes
-// last, without members that stand already. The text is made, and checked, before any of it is written.
+// Defaults are left out, except that every node has name, op, phase, inputs and outputs and every
+// value a name. `extra` comes last, without members that stand already. The text is made, and
+// checked, before any of it is written.
 
 #include <algorithm>
 #include <fstream>
@@ -26,7 +27,8 @@
 namespace reprise {
 
 /// The members of a JSON object's text. Throws Errc::bad_graph where it is not an object.
-[[nodiscard]] inline std::vector<JsonField> parse_extra(const std::string& json, const std::string& where) {
+[[nodiscard]] inline std::vector<JsonField> parse_extra(const std::string& json,
+                                                        const std::string& where) {
   struct Members {
     std::vector<JsonField> list;
     static bool begin_list(std::string_view) { return false; }
@@ -42,17 +44,21 @@ namespace reprise {
   return std::move(members.list);
 }
 
-/// Appends one JSON object to a text: the graph's own members, then what `extra` has beside them. `always` names the members
-/// that are written whatever their value is, unless `extra` marks them, by null, as left out.
+/// Appends one JSON object to a text: the graph's own members, then what `extra` has beside them.
+/// `always` names the members that are written whatever their value is, unless `extra` marks them,
+/// by null, as left out.
 class GraphObject {
  public:
-  GraphObject(std::string& out, std::string where, const std::string& extra, std::span<const std::string_view> always)
+  GraphObject(std::string& out, std::string where, const std::string& extra,
+              std::span<const std::string_view> always)
       : out_(out), where_(std::move(where)), extra_(parse_extra(extra, where_)), always_(always) {}
 
   void number(std::string_view key, auto value) { append_json_number(start(key), value); }
   void boolean(std::string_view key, bool value) { start(key) += value ? "true" : "false"; }
   void string(std::string_view key, std::string_view value) {
-    if (!is_utf8(value)) throw Error(Errc::bad_graph, where_ + ": " + std::string(key) + " is not UTF-8: " + printable(value));
+    if (!is_utf8(value))
+      throw Error(Errc::bad_graph,
+                  where_ + ": " + std::string(key) + " is not UTF-8: " + printable(value));
     if (!value.empty() || !left_out(key)) append_json_string(start(key), value);
   }
   /// A member that the file may have left out where it has this value.
@@ -63,7 +69,8 @@ class GraphObject {
   void ids(std::string_view key, const StepGraph& graph, std::span<const ValueId> values) {
     if (values.empty() && left_out(key)) return;
     start(key) += '[';
-    for (std::size_t i = 0; i < values.size(); ++i) append_json_number(out_ += i == 0 ? "" : ", ", graph.value(values[i]).id);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      append_json_number(out_ += i == 0 ? "" : ", ", graph.value(values[i]).id);
     out_ += ']';
   }
   /// The text, for what is not one of the above.
@@ -84,10 +91,12 @@ class GraphObject {
 
  private:
   [[nodiscard]] bool marks_left_out(const JsonField& f) const {
-    return f.kind == JsonKind::null && std::find(always_.begin(), always_.end(), f.key) != always_.end();
+    return f.kind == JsonKind::null &&
+           std::find(always_.begin(), always_.end(), f.key) != always_.end();
   }
   [[nodiscard]] bool left_out(std::string_view key) const {
-    return std::any_of(extra_.begin(), extra_.end(), [&](const JsonField& f) { return f.key == key && marks_left_out(f); });
+    return std::any_of(extra_.begin(), extra_.end(),
+                       [&](const JsonField& f) { return f.key == key && marks_left_out(f); });
   }
 
   std::string& out_;
@@ -129,7 +138,8 @@ inline void append_node(std::string& out, const StepGraph& graph, NodeId id) {
   o.finish();
 }
 
-/// The document's text. Throws Errc::bad_graph where a name or an `extra` cannot be written as JSON.
+/// The document's text. Throws Errc::bad_graph where a name or an `extra` cannot be written as
+/// JSON.
 [[nodiscard]] inline std::string graph_text(const StepGraph& graph) {
   static constexpr std::string_view always[] = {"name", "outputs"};
   std::string out;
@@ -138,10 +148,12 @@ inline void append_node(std::string& out, const StepGraph& graph, NodeId id) {
   o.number("version", std::int64_t{1});
   o.string("name", graph.name());
   o.start("values") += '[';
-  for (std::size_t i = 0; i < graph.value_count(); ++i) append_value(out += i == 0 ? "\n  " : ",\n  ", graph, graph.value(ValueId{i}));
+  for (std::size_t i = 0; i < graph.value_count(); ++i)
+    append_value(out += i == 0 ? "\n  " : ",\n  ", graph, graph.value(ValueId{i}));
   out += "\n]";
   o.start("nodes") += '[';
-  for (std::size_t i = 0; i < graph.node_count(); ++i) append_node(out += i == 0 ? "\n  " : ",\n  ", graph, NodeId{i});
+  for (std::size_t i = 0; i < graph.node_count(); ++i)
+    append_node(out += i == 0 ? "\n  " : ",\n  ", graph, NodeId{i});
   out += "\n]";
   o.ids("outputs", graph, graph.outputs());
   o.finish();
@@ -150,14 +162,16 @@ inline void append_node(std::string& out, const StepGraph& graph, NodeId id) {
 
 /// Throws Errc::bad_graph before anything is written, Errc::io where the stream fails.
 inline void write_graph(std::ostream& out, const StepGraph& graph) {
-  if (!(out << graph_text(graph) << std::flush)) throw Error(Errc::io, "the graph could not be written: the stream has failed");
+  if (!(out << graph_text(graph) << std::flush))
+    throw Error(Errc::io, "the graph could not be written: the stream has failed");
 }
 
 inline void write_graph_file(const std::string& path, const StepGraph& graph) {
   const std::string text = graph_text(graph);
   std::ofstream out{path, std::ios::binary};
   if (!out) throw Error(Errc::io, path + ": cannot be opened for writing");
-  if (!(out << text << std::flush)) throw Error(Errc::io, path + ": could not be written completely");
+  if (!(out << text << std::flush))
+    throw Error(Errc::io, path + ": could not be written completely");
 }
 
 }  // namespace reprise

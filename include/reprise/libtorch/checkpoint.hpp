@@ -1,16 +1,18 @@
 #pragma once
-// Manual checkpointing: the forward keeps a block's arguments instead of its activations, the backward runs the block again.
+// Manual checkpointing: the forward keeps a block's arguments instead of its activations, the
+// backward runs the block again.
 //
 //   auto y = reprise::checkpoint(block, x);                                   // a module, its holder, or any function
 //   auto [a, b] = reprise::checkpoint([&](auto x, auto mask) { return std::tuple{f(x, mask), g(x)}; }, x, mask);
 //   auto z = reprise::checkpoint({.keep = reprise::keep_matmuls}, block, x);  // all but the results of matmuls is computed again
 //   auto out = reprise::checkpoint_sequential(layers, 4, x);                  // torch::nn::Sequential, in four segments
 //
-// Same results, same gradients, to the last bit: random numbers, autocast and grad mode are as they were; what the block writes
-// outside of itself (batch-norm statistics, counters) it writes once. Blocks may be nested, backward may be run again
-// (retain_graph), differentiated (create_graph), and called from another thread. The function is kept until then, and called again:
-// what it captures by reference must still be there. Inside a TrainStep or a MemoryBudget's step it is just called: there the plan
-// decides what to compute again.
+// Same results, same gradients, to the last bit: random numbers, autocast and grad mode are as they
+// were; what the block writes outside of itself (batch-norm statistics, counters) it writes once.
+// Blocks may be nested, backward may be run again (retain_graph), differentiated (create_graph),
+// and called from another thread. The function is kept until then, and called again: what it
+// captures by reference must still be there. Inside a TrainStep or a MemoryBudget's step it is just
+// called: there the plan decides what to compute again.
 
 #include <algorithm>
 #include <cstddef>
@@ -30,9 +32,15 @@ namespace reprise {
 
 /// For CheckpointOptions::keep: ops that cost much for each byte of their results.
 [[nodiscard]] inline bool keep_matmuls(std::string_view op) {
-  constexpr std::string_view ops[] = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution",
-                                      "aten::mkldnn_rnn_layer", "aten::_scaled_dot_product_flash_attention_for_cpu",
-                                      "aten::_scaled_dot_product_flash_attention", "aten::_scaled_dot_product_efficient_attention"};
+  constexpr std::string_view ops[] = {"aten::mm",
+                                      "aten::addmm",
+                                      "aten::bmm",
+                                      "aten::baddbmm",
+                                      "aten::convolution",
+                                      "aten::mkldnn_rnn_layer",
+                                      "aten::_scaled_dot_product_flash_attention_for_cpu",
+                                      "aten::_scaled_dot_product_flash_attention",
+                                      "aten::_scaled_dot_product_efficient_attention"};
   return std::ranges::find(ops, op) != std::end(ops);
 }
 
@@ -48,8 +56,10 @@ inline constexpr bool is_borrowed<std::string_view> = true;
 
 template <class Function, class... Arguments>
 decltype(auto) call_function(Function& f, Arguments&&... arguments) {
-  if constexpr (requires { f->forward(std::forward<Arguments>(arguments)...); }) return f->forward(std::forward<Arguments>(arguments)...);
-  else if constexpr (requires { f.forward(std::forward<Arguments>(arguments)...); }) return f.forward(std::forward<Arguments>(arguments)...);
+  if constexpr (requires { f->forward(std::forward<Arguments>(arguments)...); })
+    return f->forward(std::forward<Arguments>(arguments)...);
+  else if constexpr (requires { f.forward(std::forward<Arguments>(arguments)...); })
+    return f.forward(std::forward<Arguments>(arguments)...);
   else return std::invoke(f, std::forward<Arguments>(arguments)...);
 }
 
@@ -66,7 +76,8 @@ auto hold_function(Function&& f) {
   using Plain = std::remove_reference_t<Function>;
   if constexpr (ModuleItself<Function> && std::is_lvalue_reference_v<Function>) {
     const auto owner = f.weak_from_this().lock();
-    return owner ? std::shared_ptr<Plain>(owner, &f) : std::shared_ptr<Plain>(std::shared_ptr<void>(), &f);
+    return owner ? std::shared_ptr<Plain>(owner, &f)
+                 : std::shared_ptr<Plain>(std::shared_ptr<void>(), &f);
   } else {
     return std::make_shared<std::decay_t<Function>>(std::forward<Function>(f));
   }
@@ -75,19 +86,22 @@ auto hold_function(Function&& f) {
 /// The stored copy of an argument, as the function was given the argument itself.
 template <class Given, class Stored>
 decltype(auto) as_given(Stored& stored) {
-  if constexpr (std::is_same_v<std::remove_cvref_t<Given>, Stored>) return static_cast<Given&&>(stored);
+  if constexpr (std::is_same_v<std::remove_cvref_t<Given>, Stored>)
+    return static_cast<Given&&>(stored);
   else return static_cast<Stored&>(stored);
 }
 
 template <class Function, class... Arguments>
-std::function<void(std::vector<at::Tensor>&&)> run_again(std::shared_ptr<Function> f, std::tuple<std::decay_t<Arguments>...> arguments) {
+std::function<void(std::vector<at::Tensor>&&)> run_again(
+    std::shared_ptr<Function> f, std::tuple<std::decay_t<Arguments>...> arguments) {
   return [f = std::move(f), arguments = std::move(arguments)](std::vector<at::Tensor>&& tensors) {
     auto now = arguments;
     std::size_t next = 0;
     for_each_tensor(now, [&](at::Tensor& t) { t = std::move(tensors[next++]); });
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       static_cast<void>(call_function(*f, as_given<Arguments>(std::get<I>(now))...));
-    }(std::index_sequence_for<Arguments...>{});
+    }
+    (std::index_sequence_for<Arguments...>{});
   };
 }
 
@@ -100,14 +114,19 @@ std::function<void(std::vector<at::Tensor>&&)> run_again(std::shared_ptr<Functio
 
 }  // namespace detail
 
-/// `f(arguments...)`, or `f->forward(arguments...)` of a module, whose activations are computed again for backward.
+/// `f(arguments...)`, or `f->forward(arguments...)` of a module, whose activations are computed
+/// again for backward.
 template <class Function, class... Arguments>
 auto checkpoint(const CheckpointOptions& options, Function&& f, Arguments&&... arguments) {
   static_assert(!(detail::is_borrowed<std::remove_cvref_t<Arguments>> || ...),
-                "checkpoint keeps its arguments until backward: pass a std::vector or std::string, not a view of one");
-  static_assert((std::is_copy_constructible_v<std::decay_t<Arguments>> && ...), "checkpoint keeps a copy of each argument until backward");
-  const bool recorded = DispatchHook::current() != nullptr && CheckpointRegion::innermost() == nullptr;
-  if (!at::GradMode::is_enabled() || recorded) return detail::call_function(f, std::forward<Arguments>(arguments)...);
+                "checkpoint keeps its arguments until backward: pass a std::vector or std::string, "
+                "not a view of one");
+  static_assert((std::is_copy_constructible_v<std::decay_t<Arguments>> && ...),
+                "checkpoint keeps a copy of each argument until backward");
+  const bool recorded =
+      DispatchHook::current() != nullptr && CheckpointRegion::innermost() == nullptr;
+  if (!at::GradMode::is_enabled() || recorded)
+    return detail::call_function(f, std::forward<Arguments>(arguments)...);
 
   const auto frame = std::make_shared<CheckpointFrame>(options);
   const auto held = detail::hold_function(std::forward<Function>(f));
@@ -117,7 +136,8 @@ auto checkpoint(const CheckpointOptions& options, Function&& f, Arguments&&... a
     tensors.push_back(t);
     t = detail::placeholder();
   });
-  frame->run = detail::run_again<std::remove_reference_t<decltype(*held)>, Arguments...>(held, std::move(copies));
+  frame->run = detail::run_again<std::remove_reference_t<decltype(*held)>, Arguments...>(
+      held, std::move(copies));
   ForwardRegion region(frame, std::exchange(tensors, {}));
   struct Complete {
     CheckpointFrame& frame;
@@ -128,8 +148,10 @@ auto checkpoint(const CheckpointOptions& options, Function&& f, Arguments&&... a
 }
 
 template <class Function, class... Arguments>
-requires(!std::is_convertible_v<Function, const CheckpointOptions&>) auto checkpoint(Function&& f, Arguments&&... arguments) {
-  return checkpoint(CheckpointOptions{}, std::forward<Function>(f), std::forward<Arguments>(arguments)...);
+requires(!std::is_convertible_v<Function, const CheckpointOptions&>) auto checkpoint(
+    Function&& f, Arguments&&... arguments) {
+  return checkpoint(CheckpointOptions{}, std::forward<Function>(f),
+                    std::forward<Arguments>(arguments)...);
 }
 
 namespace detail {
@@ -142,35 +164,42 @@ auto& range_of(Modules& modules) {
 
 }  // namespace detail
 
-/// A chain of modules or functions (a torch::nn::Sequential, a vector), cut into `segments` of as equal length as can be. All but the
-/// last are checkpointed: backward begins with that one, so that computing it again would save nothing.
+/// A chain of modules or functions (a torch::nn::Sequential, a vector), cut into `segments` of as
+/// equal length as can be. All but the last are checkpointed: backward begins with that one, so
+/// that computing it again would save nothing.
 template <class Modules, class Input>
-auto checkpoint_sequential(const CheckpointOptions& options, Modules&& modules, std::size_t segments, Input input) {
+auto checkpoint_sequential(const CheckpointOptions& options, Modules&& modules,
+                           std::size_t segments, Input input) {
   auto& range = detail::range_of(modules);
   using Module = std::remove_cvref_t<decltype(*range.begin())>;
   const auto count = static_cast<std::size_t>(std::distance(range.begin(), range.end()));
   if (segments < 1 || segments > count)
-    throw Error(Errc::bad_argument, "checkpoint_sequential: " + std::to_string(segments) + " segments of " + std::to_string(count) +
-                                        " modules; name at least one, and no more than there are modules");
+    throw Error(Errc::bad_argument,
+                "checkpoint_sequential: " + std::to_string(segments) + " segments of " +
+                    std::to_string(count) +
+                    " modules; name at least one, and no more than there are modules");
   const auto run = [](std::vector<Module>& part, Input x) {
     for (Module& module : part) x = detail::call_function(module, std::move(x));
     return x;
   };
   auto next = range.begin();
   for (std::size_t s = 0; s < segments; ++s) {
-    const auto length = static_cast<std::ptrdiff_t>(count * (s + 1) / segments - count * s / segments);
+    const auto length =
+        static_cast<std::ptrdiff_t>(count * (s + 1) / segments - count * s / segments);
     std::vector<Module> part(next, next + length);
     next += length;
     if (s + 1 == segments) return run(part, std::move(input));
     input = checkpoint(
-        options, [part = std::move(part), run](const Input& x) mutable { return run(part, x); }, std::move(input));
+        options, [part = std::move(part), run](const Input& x) mutable { return run(part, x); },
+        std::move(input));
   }
   return input;
 }
 
 template <class Modules, class Input>
 auto checkpoint_sequential(Modules&& modules, std::size_t segments, Input input) {
-  return checkpoint_sequential(CheckpointOptions{}, std::forward<Modules>(modules), segments, std::move(input));
+  return checkpoint_sequential(CheckpointOptions{}, std::forward<Modules>(modules), segments,
+                               std::move(input));
 }
 
 }  // namespace reprise

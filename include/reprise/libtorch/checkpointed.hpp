@@ -1,5 +1,6 @@
 #pragma once
-// A module whose forward is checkpointed: same constructor, same parameters and buffers under the same names.
+// A module whose forward is checkpointed: same constructor, same parameters and buffers under the
+// same names.
 //
 //   reprise::Checkpointed<torch::nn::Linear> fc(64, 10);              // in the place of torch::nn::Linear fc(64, 10)
 //   register_module("fc", fc);                                        // "fc.weight", "fc.bias"
@@ -29,10 +30,12 @@ struct ModuleTypeOf<Holder> {
   using type = typename Holder::ContainedType;
 };
 
-/// The type of Module::forward where it is one function; void where it is a template or has overloads.
+/// The type of Module::forward where it is one function; void where it is a template or has
+/// overloads.
 template <class Module>
 auto type_of_forward() {
-  if constexpr (requires { &Module::forward; }) return std::type_identity<decltype(&Module::forward)>{};
+  if constexpr (requires { &Module::forward; })
+    return std::type_identity<decltype(&Module::forward)>{};
   else return std::type_identity<void>{};
 }
 
@@ -47,9 +50,13 @@ class CheckpointedBase : public Module {
   template <class... Arguments>
   auto checkpointed(Arguments&&... arguments) {
     const auto owner = this->weak_from_this().lock();
-    // As the module it was: its own forward is called, not this one. The owner keeps it until backward.
+    // As the module it was: its own forward is called, not this one. The owner keeps it until
+    // backward.
     return checkpoint(
-        options, [this, owner](auto&&... a) { return this->Module::forward(std::forward<decltype(a)>(a)...); },
+        options,
+        [this, owner](auto&&... a) {
+          return this->Module::forward(std::forward<decltype(a)>(a)...);
+        },
         std::forward<Arguments>(arguments)...);
   }
 };
@@ -68,22 +75,29 @@ template <class Module, class Owner, class Result, class... Arguments>
 class CheckpointedWith<Module, Result (Owner::*)(Arguments...)> : public CheckpointedBase<Module> {
  public:
   using CheckpointedBase<Module>::CheckpointedBase;
-  Result forward(Arguments... arguments) { return this->checkpointed(std::forward<Arguments>(arguments)...); }
+  Result forward(Arguments... arguments) {
+    return this->checkpointed(std::forward<Arguments>(arguments)...);
+  }
 };
 
 }  // namespace detail
 
 template <class Module>
-class CheckpointedImpl : public detail::CheckpointedWith<Module, typename decltype(detail::type_of_forward<Module>())::type> {
+class CheckpointedImpl
+    : public detail::CheckpointedWith<Module,
+                                      typename decltype(detail::type_of_forward<Module>())::type> {
  public:
-  using Base = detail::CheckpointedWith<Module, typename decltype(detail::type_of_forward<Module>())::type>;
+  using Base =
+      detail::CheckpointedWith<Module, typename decltype(detail::type_of_forward<Module>())::type>;
   using Base::Base;
   /// Around the module of a holder; both have the same parameters.
   template <class Holder>
   requires requires(const Holder& h) { static_cast<const Module&>(*h.ptr()); }
-  explicit CheckpointedImpl(const Holder& holder) : Base(static_cast<const Module&>(*holder.ptr())) {}
+  explicit CheckpointedImpl(const Holder& holder)
+      : Base(static_cast<const Module&>(*holder.ptr())) {}
 
-  std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>& device = std::nullopt) const override {
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<at::Device>& device = std::nullopt) const override {
     const auto copy = std::dynamic_pointer_cast<Module>(Module::clone(device));
     auto again = std::make_shared<CheckpointedImpl>(static_cast<const Module&>(*copy));
     again->options = this->options;
@@ -93,7 +107,8 @@ class CheckpointedImpl : public detail::CheckpointedWith<Module, typename declty
 
 /// Module: a module's type, or its holder's.
 template <class Module>
-class Checkpointed : public torch::nn::ModuleHolder<CheckpointedImpl<typename detail::ModuleTypeOf<Module>::type>> {
+class Checkpointed : public torch::nn::ModuleHolder<
+                         CheckpointedImpl<typename detail::ModuleTypeOf<Module>::type>> {
  public:
   using Impl = CheckpointedImpl<typename detail::ModuleTypeOf<Module>::type>;
   using torch::nn::ModuleHolder<Impl>::ModuleHolder;

@@ -11,8 +11,9 @@
 //   }
 //   std::cout << budget.summary();
 //
-// The first step is recorded while an eviction policy keeps it inside the budget; then it is planned. Later steps that make the
-// same stream of ops follow the plan; one that leaves it goes on online, and its stream is planned for the next time.
+// The first step is recorded while an eviction policy keeps it inside the budget; then it is
+// planned. Later steps that make the same stream of ops follow the plan; one that leaves it goes on
+// online, and its stream is planned for the next time.
 //
 // REPRISE=off in the environment makes step() do nothing, REPRISE_LOG=info tells what is done.
 
@@ -58,9 +59,12 @@ class BasicMemoryBudget {
     off_ = off != nullptr && std::string_view(off) == "off";
     streams_.on_notice([this](const std::string& text) { notice(text); });
     if (!memory_is_counted())
-      notice("another library has put its allocator in the place of Reprise's: results stay right, but no memory is counted");
+      notice(
+          "another library has put its allocator in the place of Reprise's: results stay right, "
+          "but no memory is counted");
   }
-  explicit BasicMemoryBudget(Bytes bytes, MemoryBudgetOptions options = {}) : BasicMemoryBudget(Budget(bytes), std::move(options)) {}
+  explicit BasicMemoryBudget(Bytes bytes, MemoryBudgetOptions options = {})
+      : BasicMemoryBudget(Budget(bytes), std::move(options)) {}
   /// What the machine has free now.
   explicit BasicMemoryBudget(Fit /*fit*/, MemoryBudgetOptions options = {}, Policy policy = {})
       : BasicMemoryBudget(what_fits(), std::move(options), std::move(policy)) {
@@ -84,7 +88,8 @@ class BasicMemoryBudget {
   /// One training step: from here to the end of the scope.
   class Step {
    public:
-    explicit Step(BasicMemoryBudget& budget) : budget_(budget), exceptions_(std::uncaught_exceptions()) {
+    explicit Step(BasicMemoryBudget& budget)
+        : budget_(budget), exceptions_(std::uncaught_exceptions()) {
       if (budget.off_) return;
       measured_ = budget.left_to_blocks();
       if (measured_) budget_.begin_measuring();
@@ -107,16 +112,19 @@ class BasicMemoryBudget {
     Step(const Step&) = delete;
     Step& operator=(const Step&) = delete;
 
-    /// Ends the step now: every tensor that is alive is readable. May throw where that does not fit into the budget.
+    /// Ends the step now: every tensor that is alive is readable. May throw where that does not fit
+    /// into the budget.
     void finish() {
       if (guide_) budget_.end(guide_);
       if (std::exchange(measured_, false)) budget_.end_measuring();
     }
-    /// The host keeps a pointer to this tensor: it is brought back, and never dropped or moved from here on.
+    /// The host keeps a pointer to this tensor: it is brought back, and never dropped or moved from
+    /// here on.
     void pin(const at::Tensor& tensor) {
       if (guide_) guide_->pin(tensor);
     }
-    /// On a thread of the user's own that runs a part of the step: `auto here = step.here();` there, before its first op.
+    /// On a thread of the user's own that runs a part of the step: `auto here = step.here();`
+    /// there, before its first op.
     [[nodiscard]] Here here() { return Here(guide_ ? &guide_->recorder() : nullptr); }
 
    private:
@@ -152,21 +160,25 @@ class BasicMemoryBudget {
     tell_of_fit();
   }
 
-  /// Bytes that the allocator holds for something else (another model in the process): the budget does not bound them, and no number of
-  /// last() counts them.
+  /// Bytes that the allocator holds for something else (another model in the process): the budget
+  /// does not bound them, and no number of last() counts them.
   void exclude(Bytes others) { excluded_ = others; }
 
   [[nodiscard]] const GuidedStepReport& last() const { return last_; }
   [[nodiscard]] const GuidedCounters& counters() const { return counters_; }
   /// Called after each step.
-  void on_step(std::function<void(const GuidedStepReport&)> callback) { on_step_ = std::move(callback); }
+  void on_step(std::function<void(const GuidedStepReport&)> callback) {
+    on_step_ = std::move(callback);
+  }
 
   /// Waits for plans that are being made.
   void wait() { streams_.wait(); }
 
   /// What was done so far, in a few lines.
   [[nodiscard]] std::string summary() const {
-    const char* warning = "  pointers    this LibTorch does not tell when one is taken: say step.pin(tensor) before writing through one in a step\n";
+    const char* warning =
+        "  pointers    this LibTorch does not tell when one is taken: say step.pin(tensor) before "
+        "writing through one in a step\n";
     return guided_summary(options_.name, counters_, last_) + (watches_host() ? "" : warning);
   }
 
@@ -177,23 +189,27 @@ class BasicMemoryBudget {
     const PlannedStream& stream = last_stream();
     PlanRequest request = not_for_long(options_.planning);
     request.keep_order = true;
-    Advice advice = reprise::advise(*stream.graph, request, StreamCache::planner_of(options_), base_ - StreamCache::start_bytes(*stream.graph));
-    advice.unconstrained = base_ + (stream.recording->peak - stream.recording->base);  // autograd holds more than the graph's own order
+    Advice advice = reprise::advise(*stream.graph, request, StreamCache::planner_of(options_),
+                                    base_ - StreamCache::start_bytes(*stream.graph));
+    // autograd holds more than the graph's own order
+    advice.unconstrained = base_ + (stream.recording->peak - stream.recording->base);
     return advice;
   }
 
   /// The graph of the stream that was seen last, as it is planned.
   [[nodiscard]] const StepGraph& graph() const { return *last_stream().graph; }
 
-  /// A page about the stream that was seen last: its profile, memory before and after, what is computed again, extra time against
-  /// budget. Plans `points` budgets for the last of these; 0 leaves it out.
+  /// A page about the stream that was seen last: its profile, memory before and after, what is
+  /// computed again, extra time against budget. Plans `points` budgets for the last of these; 0
+  /// leaves it out.
   void report(const std::filesystem::path& file, std::size_t points = 6) const {
     const PlannedStream& stream = last_stream();
     PlanRequest request = not_for_long(options_.planning);
     request.keep_order = true;
     Plan plan;
     plan.schedule = stream.plan ? stream.plan->schedule() : own_order(*stream.graph);
-    if (last_.budget > Bytes{0}) plan.budget = last_.budget - (base_ - StreamCache::start_bytes(*stream.graph));
+    if (last_.budget > Bytes{0})
+      plan.budget = last_.budget - (base_ - StreamCache::start_bytes(*stream.graph));
     write_step_report(file, *stream.graph, plan, request, points, summary());
   }
 
@@ -202,7 +218,8 @@ class BasicMemoryBudget {
   using Clock = std::chrono::steady_clock;
 
   static Budget checked(Budget budget) {
-    if (!budget.given()) throw Error(Errc::bad_argument, "a MemoryBudget needs a budget: bytes, or a share");
+    if (!budget.given())
+      throw Error(Errc::bad_argument, "a MemoryBudget needs a budget: bytes, or a share");
     return budget;
   }
 
@@ -215,16 +232,21 @@ class BasicMemoryBudget {
 
   [[nodiscard]] const PlannedStream& last_stream() const {
     if (streams_.last() == nullptr)
-      throw Error(Errc::bad_argument, "no step has been looked at: run one first (a loop whose ops never come again is not planned)");
+      throw Error(Errc::bad_argument,
+                  "no step has been looked at: run one first (a loop whose ops never come again is "
+                  "not planned)");
     return *streams_.last();
   }
 
   void begin(std::optional<Guide<Policy>>& guide) {
     if (!slow_because_.empty()) throw Error(Errc::budget_unreachable, slow_because_);
     if (memory_gate() != nullptr && DispatchHook::current() == nullptr)
-      throw Error(Errc::bad_argument, "a memory limit is in force on this thread: a MemoryBudget's step cannot be used inside of it");
+      throw Error(Errc::bad_argument,
+                  "a memory limit is in force on this thread: a MemoryBudget's step cannot be used "
+                  "inside of it");
     const bool first = counters_.steps == 0;
-    const bool error = options_.over_budget == OverBudget::error || (options_.over_budget == OverBudget::error_at_first && first);
+    const bool error = options_.over_budget == OverBudget::error ||
+                       (options_.over_budget == OverBudget::error_at_first && first);
     guide.emplace(
         limit_here(), error, file_, policy_,
         [this, &guide](const Recording& so_far, const Call& next, Bytes base) {
@@ -247,20 +269,25 @@ class BasicMemoryBudget {
     if (list_tensors_) know(guide->recorder());
   }
 
-  // ── steps that are left to the blocks that the user has named ─────────────────────────────────────────────────────────
+  // ── steps that are left to the blocks that the user has named ──────────────────────────────────
 
-  // Until another budget is set: what a step would be like that is seen again cannot be known from one that is not looked at.
+  // Until another budget is set: what a step would be like that is seen again cannot be known from
+  // one that is not looked at.
   [[nodiscard]] bool left_to_blocks() {
-    if (!options_.blocks_where_unplanned || !blocks_because_.empty()) return !blocks_because_.empty();
+    if (!options_.blocks_where_unplanned || !blocks_because_.empty())
+      return !blocks_because_.empty();
     blocks_because_ = streams_.hopeless(room_above(base_, limit_now()));
     if (blocks_because_.empty()) return false;
     page_blocks().stop();  // what waits for guided steps would be of no use to any other
-    notice("from now on steps run as they are, with the checkpoints that they have: " + blocks_because_);
+    notice("from now on steps run as they are, with the checkpoints that they have: " +
+           blocks_because_);
     return true;
   }
   void begin_measuring() {
     if (memory_gate() != nullptr || DispatchHook::current() != nullptr)
-      throw Error(Errc::bad_argument, "a step or a memory limit is under way on this thread: a MemoryBudget's step cannot be used inside of it");
+      throw Error(Errc::bad_argument,
+                  "a step or a memory limit is under way on this thread: a MemoryBudget's step "
+                  "cannot be used inside of it");
     ++counters_.steps;
     last_ = {.base = cpu_memory().live() - excluded_};
     cpu_memory().reset_peak();
@@ -273,12 +300,15 @@ class BasicMemoryBudget {
     last_.over_budget = last_.budget > Bytes{0} && last_.peak > last_.budget;
     last_.time = {std::chrono::duration<double, std::micro>(Clock::now() - start_).count()};
     if (last_.over_budget)
-      notice("a step took " + format_bytes(last_.peak) + " with its own checkpoints: that is more than the budget of " + format_bytes(last_.budget));
+      notice("a step took " + format_bytes(last_.peak) +
+             " with its own checkpoints: that is more than the budget of " +
+             format_bytes(last_.budget));
     ++counters_.block_steps;
     if (on_step_) on_step_(last_);
   }
 
-  // For an error that is about to be thrown: nothing that goes wrong here may take its place, nor ask for advice again.
+  // For an error that is about to be thrown: nothing that goes wrong here may take its place, nor
+  // ask for advice again.
   [[nodiscard]] std::string advice_text() {
     if (streams_.last() == nullptr || std::exchange(advising_, true)) return {};
     std::string text;
@@ -293,9 +323,11 @@ class BasicMemoryBudget {
   void know(Recorder& recorder) const {
     const ModelTensors model = list_tensors_();
     for (std::size_t i = 0; i < model.parameters.size(); ++i)
-      recorder.know(model.parameters[i].tensor, Origin::parameter, i, Role::parameter, model.parameters[i].name);
+      recorder.know(model.parameters[i].tensor, Origin::parameter, i, Role::parameter,
+                    model.parameters[i].name);
     for (std::size_t i = 0; i < model.buffers.size(); ++i)
-      recorder.know(model.buffers[i].tensor, Origin::buffer, i, Role::buffer, model.buffers[i].name);
+      recorder.know(model.buffers[i].tensor, Origin::buffer, i, Role::buffer,
+                    model.buffers[i].name);
   }
 
   // A share is known once a step has been seen.
@@ -323,7 +355,8 @@ class BasicMemoryBudget {
     return limit > Bytes{0} ? limit - base : Bytes{std::numeric_limits<std::int64_t>::max() / 2};
   }
 
-  std::shared_ptr<const PlannedStream> choose(const Recording& so_far, const Call& next, Bytes base) {
+  std::shared_ptr<const PlannedStream> choose(const Recording& so_far, const Call& next,
+                                              Bytes base) {
     if (options_.max_plans == 0) return nullptr;
     const StreamCache::Found found = streams_.find(so_far, next, room_above(base, limit_here()));
     last_.predicted_peak = found.stream ? base - excluded_ + found.above : Bytes{};
@@ -335,14 +368,16 @@ class BasicMemoryBudget {
     Recording recording = guide->finish();
     const GuideCounters counters = guide->counters();
     const Bytes own_peak = started_with_ + guide->recorder().bytes().peak();
-    expected_ = {recording.calls.size(), recording.values.size(), guide->recorder().storages().size()};
+    expected_ = {recording.calls.size(), recording.values.size(),
+                 guide->recorder().storages().size()};
     last_.base = base_ = recording.base - excluded_;
     last_.peak = cpu_memory().peak() - excluded_;
     last_.budget = limit_now();
     last_.planned = counters.followed || (counters.carried_out && following_);
     if (!counters.predicted && counters.followed) last_.predicted_peak = {};
     last_.elsewhere = std::max(last_.peak - own_peak, Bytes{0});
-    last_.over_budget = guide->went_over() || (last_.budget > Bytes{0} && last_.peak > last_.budget);
+    last_.over_budget =
+        guide->went_over() || (last_.budget > Bytes{0} && last_.peak > last_.budget);
     last_.only_spills = counters.only_spills;
     const Bytes needed = guide->needed_above_base();
     last_.recomputed = counters.recomputed;
@@ -370,18 +405,24 @@ class BasicMemoryBudget {
   void tell_of_overshoot(Bytes own_peak) const {
     const bool others = own_peak <= last_.budget && last_.elsewhere > Bytes{0};
     if (others)
-      notice("a step went above its budget of " + format_bytes(last_.budget) + ": the allocator held " + format_bytes(last_.peak) + ", of which " +
-             format_bytes(last_.elsewhere) + " belong to threads that are not part of the step. Leave room for them (exclude()), or let " +
+      notice("a step went above its budget of " + format_bytes(last_.budget) +
+             ": the allocator held " + format_bytes(last_.peak) + ", of which " +
+             format_bytes(last_.elsewhere) +
+             " belong to threads that are not part of the step. Leave room for them (exclude()), "
+             "or let " +
              "them join the step");
     else
-      notice("a step took " + format_bytes(last_.peak) + ": what it cannot do without is more than the budget of " + format_bytes(last_.budget));
+      notice("a step took " + format_bytes(last_.peak) +
+             ": what it cannot do without is more than the budget of " +
+             format_bytes(last_.budget));
   }
 
   void tell_of_leaving(const GuideCounters& counters) {
     last_.left_because = counters.left_because;
     last_.left_at = counters.left_at;
     if (!counters.left_because.empty())
-      log_.info("the plan was left at node " + std::to_string(counters.left_at) + ": " + counters.left_because);
+      log_.info("the plan was left at node " + std::to_string(counters.left_at) + ": " +
+                counters.left_because);
   }
 
   void learn(Recording recording, bool followed) {
@@ -449,7 +490,8 @@ class BasicMemoryBudget {
       if (const auto room = streams_.room_for_cost(budget_.percent)) resolved_ = base + *room;
       return;
     }
-    if (budget_.kind != Budget::Kind::bytes && floor_above_ > Bytes{0}) resolved_ = budget_.resolve(base + above_, base + floor_above_);
+    if (budget_.kind != Budget::Kind::bytes && floor_above_ > Bytes{0})
+      resolved_ = budget_.resolve(base + above_, base + floor_above_);
   }
 
   void plan_last() {
@@ -472,14 +514,17 @@ class BasicMemoryBudget {
   Log log_;
   SpillFile file_;
   bool off_ = false, advising_ = false;
-  std::string blocks_because_;  // why steps are left to the user's own checkpoints; empty where they are not
+  // why steps are left to the user's own checkpoints; empty where they are not
+  std::string blocks_because_;
   Bytes resolved_{}, excluded_{};
-  Bytes started_with_{};           // what was held when the step began
-  Bytes stretched_{}, stretched_above_{};  // what the smallest plan takes, where steps may take that
-  std::string slow_because_;       // why the next step is not begun
+  Bytes started_with_{};  // what was held when the step began
+  // what the smallest plan takes, where steps may take that
+  Bytes stretched_{}, stretched_above_{};
+  std::string slow_because_;  // why the next step is not begun
   bool told_slow_ = false;
-  Bytes base_{};                   // of the last step that ended
-  Bytes above_{}, floor_above_{};  // of the largest step so far, above its base: without a budget, and no schedule can go below
+  Bytes base_{};  // of the last step that ended
+  // of the largest step so far, above its base: without a budget, and no schedule can go below
+  Bytes above_{}, floor_above_{};
   GuidedCounters counters_;
   StreamCache streams_;
   std::shared_ptr<const PlannedStream> following_;

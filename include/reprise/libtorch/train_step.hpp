@@ -1,6 +1,6 @@
 #pragma once
-// A TrainStep is a training step as a function: captured on its first call, run from its graph on the following ones, inside a
-// memory budget where one is given.
+// A TrainStep is a training step as a function: captured on its first call, run from its graph on
+// the following ones, inside a memory budget where one is given.
 //
 //   reprise::TrainStep step{model, [&](auto x, auto y) { return torch::cross_entropy_loss(model->forward(x), y); }, {.budget = 4_GiB}};
 //   for (auto& [x, y] : batches) {
@@ -11,12 +11,14 @@
 //   step.counters();                    // {.captures = 1, .replays = 99, .eager_runs = 0}
 //   step.last();                        // {.peak = 3.9 GiB, .predicted_peak = 3.9 GiB, .budget = 4 GiB, .recomputed = 120, …}
 //
-// The contract: which ops the loss function runs, and with which numbers, depends on the shapes of its arguments, on LibTorch's
-// settings and on what it asks LibTorch for (.item()) alone. Host state (a counter, a branch on a host random number, values read
-// through const_data_ptr, a closure's tensor that is another one in the next step) is what a replay cannot see: rechecks look for it.
+// The contract: which ops the loss function runs, and with which numbers, depends on the shapes of
+// its arguments, on LibTorch's settings and on what it asks LibTorch for (.item()) alone. Host
+// state (a counter, a branch on a host random number, values read through const_data_ptr, a
+// closure's tensor that is another one in the next step) is what a replay cannot see: rechecks look
+// for it.
 //
-// The budget bounds what the allocator holds in the process. When the base changes (Adam's state appears after the first step), the
-// plan is made again for what is left.
+// The budget bounds what the allocator holds in the process. When the base changes (Adam's state
+// appears after the first step), the plan is made again for what is left.
 
 #include <filesystem>
 #include <functional>
@@ -34,18 +36,23 @@
 
 namespace reprise {
 
-/// `Memory`: ArenaMemory, or AllocatorMemory. `Clock` times ops, `Probe` measures memory beside the allocator's own count.
-template <class LossFn, StepMemory Memory = ArenaMemory, Timer Clock = SteadyTimer, MemProbe Probe = AllocatorProbe>
+/// `Memory`: ArenaMemory, or AllocatorMemory. `Clock` times ops, `Probe` measures memory beside the
+/// allocator's own count.
+template <class LossFn, StepMemory Memory = ArenaMemory, Timer Clock = SteadyTimer,
+          MemProbe Probe = AllocatorProbe>
 class TrainStep {
  public:
   /// `model`: a torch::nn module holder, a pointer to a module, or a list of parameters.
   template <class Model>
-  TrainStep(Model model, LossFn loss_fn, TrainStepOptions options = {}, Memory memory = {}, Clock clock = {}, Probe probe = {})
+  TrainStep(Model model, LossFn loss_fn, TrainStepOptions options = {}, Memory memory = {},
+            Clock clock = {}, Probe probe = {})
       : loss_fn_(std::move(loss_fn)),
-        engine_(std::make_unique<StepEngine<Memory, Clock, Probe>>(step_model(std::move(model)), std::move(options), std::move(memory),
-                                                                   std::move(clock), std::move(probe))) {}
+        engine_(std::make_unique<StepEngine<Memory, Clock, Probe>>(
+            step_model(std::move(model)), std::move(options), std::move(memory), std::move(clock),
+            std::move(probe))) {}
 
-  /// One step: forward and backward. Returns the loss, or what the loss function returns where that is more.
+  /// One step: forward and backward. Returns the loss, or what the loss function returns where that
+  /// is more.
   template <class... Arguments>
   auto operator()(const Arguments&... arguments) {
     using Result = std::remove_cvref_t<decltype(loss_fn_(arguments...))>;
@@ -66,17 +73,21 @@ class TrainStep {
   [[nodiscard]] const Plan& plan() const { return engine_->plan(); }
   /// What was done so far, in a few lines.
   [[nodiscard]] std::string summary() const { return engine_->summary(); }
-  /// What the process has grown by at most since this step was made, as the system counts it; 0 where it does not say.
+  /// What the process has grown by at most since this step was made, as the system counts it; 0
+  /// where it does not say.
   [[nodiscard]] Bytes resident_growth() const { return engine_->resident_growth(); }
-  /// A page about the last call: its profile, memory before and after, what is computed again, extra time against budget. Plans
-  /// `points` budgets for the last of these; 0 leaves it out.
-  void report(const std::filesystem::path& file, std::size_t points = 6) const { engine_->report(file, points); }
+  /// A page about the last call: its profile, memory before and after, what is computed again,
+  /// extra time against budget. Plans `points` budgets for the last of these; 0 leaves it out.
+  void report(const std::filesystem::path& file, std::size_t points = 6) const {
+    engine_->report(file, points);
+  }
   /// Writes the last call's plan as a reprise.plan file.
   void save_plan(const std::filesystem::path& file) const { engine_->save_plan(file); }
-  /// The plan that the next capture uses instead of making one. It is refused, by name, where it was made for another graph.
+  /// The plan that the next capture uses instead of making one. It is refused, by name, where it
+  /// was made for another graph.
   void load_plan(std::filesystem::path file) { engine_->load_plan(std::move(file)); }
-  /// Bytes that the allocator holds for something else (another model in the process): the budget does not bound them, and no
-  /// number of last() counts them.
+  /// Bytes that the allocator holds for something else (another model in the process): the budget
+  /// does not bound them, and no number of last() counts them.
   void exclude(Bytes others) { engine_->exclude(others); }
 
  private:
@@ -84,7 +95,10 @@ class TrainStep {
   static StepModel step_model(Model model) {
     StepModel asked;
     asked.tensors = [model] { return tensors_of(model); };
-    if constexpr (ModuleLike<Model>) asked.modules = [model, reader = ModuleReader{}]() mutable { return module_state(reader, model); };
+    if constexpr (ModuleLike<Model>)
+      asked.modules = [model, reader = ModuleReader{}]() mutable {
+        return module_state(reader, model);
+      };
     return asked;
   }
 
@@ -112,6 +126,7 @@ TrainStep(Model, LossFn, TrainStepOptions, Memory) -> TrainStep<LossFn, Memory>;
 template <class Model, class LossFn, class Memory, class Clock>
 TrainStep(Model, LossFn, TrainStepOptions, Memory, Clock) -> TrainStep<LossFn, Memory, Clock>;
 template <class Model, class LossFn, class Memory, class Clock, class Probe>
-TrainStep(Model, LossFn, TrainStepOptions, Memory, Clock, Probe) -> TrainStep<LossFn, Memory, Clock, Probe>;
+TrainStep(Model, LossFn, TrainStepOptions, Memory, Clock, Probe)
+    -> TrainStep<LossFn, Memory, Clock, Probe>;
 
 }  // namespace reprise

@@ -1,5 +1,6 @@
 #pragma once
-// Addresses in one arena for buffers whose lifetimes are known: no two that are alive at the same time overlap.
+// Addresses in one arena for buffers whose lifetimes are known: no two that are alive at the same
+// time overlap.
 //
 //   buffer  lower  upper  size      offset
 //   a       0      3      4         0          alive in [0, 3)
@@ -7,11 +8,12 @@
 //   c       3      6      4         0          a is gone by then
 //                                   height 6 = the maximal load: nothing is wasted
 //
-// Buffers are placed as an allocator would in the course of time (hole_list.hpp), on top of each other (skyline.hpp), and one after
-// the other, each at the lowest gap that is free for its whole life (first_fit.hpp), in many orders: large ones first or all alike,
-// by size, by life, by the load that they meet, …. The best order is then improved by letting the buffers that ended up highest go
-// earlier, within a fixed amount of work.
-// Dynamic storage allocation is NP-hard: nested lifetimes reach the maximal load, others come close or stay some per cent above.
+// Buffers are placed as an allocator would in the course of time (hole_list.hpp), on top of each
+// other (skyline.hpp), and one after the other, each at the lowest gap that is free for its whole
+// life (first_fit.hpp), in many orders: large ones first or all alike, by size, by life, by the
+// load that they meet, …. The best order is then improved by letting the buffers that ended up
+// highest go earlier, within a fixed amount of work. Dynamic storage allocation is NP-hard: nested
+// lifetimes reach the maximal load, others come close or stay some per cent above.
 
 #include <algorithm>
 #include <bit>
@@ -39,7 +41,8 @@ struct Buffer {
 struct ArenaPlan {
   std::vector<Bytes> offsets{};  ///< beside the buffers
   Bytes height{};                ///< of the arena
-  Bytes load{};                  ///< the most that is alive at once, sizes rounded up to the alignment: no arena is smaller
+  /// the most that is alive at once, sizes rounded up to the alignment: no arena is smaller
+  Bytes load{};
   [[nodiscard]] double ratio() const {
     return load.count > 0 ? static_cast<double>(height.count) / static_cast<double>(load.count) : 1;
   }
@@ -47,8 +50,8 @@ struct ArenaPlan {
 
 struct ArenaOptions {
   Bytes alignment{1};
-  Bytes enough{0};              ///< stop at an arena of this height; 0 for the load
-  std::size_t rounds = 0;       ///< of improvement; 0 for what takes well under a second
+  Bytes enough{0};         ///< stop at an arena of this height; 0 for the load
+  std::size_t rounds = 0;  ///< of improvement; 0 for what takes well under a second
 };
 
 namespace detail {
@@ -56,21 +59,26 @@ namespace detail {
 class ArenaPacker {
  public:
   ArenaPacker(std::span<const Buffer> buffers, const ArenaOptions& options) : options_(options) {
-    constexpr std::int64_t most = std::int64_t{1} << 53;  // as in graph files; sums and rounding up stay far from overflow
+    // as in graph files; sums and rounding up stay far from overflow
+    constexpr std::int64_t most = std::int64_t{1} << 53;
     const std::string from_to = " bytes; must be between ";
     if (options.alignment.count <= 0 || options.alignment.count > most)
-      throw Error(Errc::bad_argument, "alignment: " + std::to_string(options.alignment.count) + from_to + "1 and 2^53");
+      throw Error(Errc::bad_argument,
+                  "alignment: " + std::to_string(options.alignment.count) + from_to + "1 and 2^53");
     std::int64_t all = 0;
     for (std::size_t i = 0; i < buffers.size(); ++i) {
       const Buffer& b = buffers[i];
       if (b.size.count < 0 || b.upper < b.lower)
-        throw Error(Errc::bad_argument, "buffer " + std::to_string(i) + ": size is negative or upper is less than lower");
+        throw Error(Errc::bad_argument, "buffer " + std::to_string(i) +
+                                            ": size is negative or upper is less than lower");
       const std::int64_t a = options.alignment.count;
-      if (b.size.count > most) throw Error(Errc::bad_argument, "buffer " + std::to_string(i) + ": " + std::to_string(b.size.count) +
-          from_to + "0 and 2^53");
+      if (b.size.count > most)
+        throw Error(Errc::bad_argument, "buffer " + std::to_string(i) + ": " +
+                                            std::to_string(b.size.count) + from_to + "0 and 2^53");
       items_.push_back({b.lower, b.upper, (b.size.count + a - 1) / a * a, 0});
       if ((all += items_.back().size) > most * 256)
-        throw Error(Errc::bad_argument, "buffers: together more than 2^61 bytes, rounded up to the alignment");
+        throw Error(Errc::bad_argument,
+                    "buffers: together more than 2^61 bytes, rounded up to the alignment");
     }
     compress_times();
     result_.offsets.assign(items_.size(), Bytes{0});
@@ -101,7 +109,8 @@ class ArenaPacker {
     std::int64_t lower, upper, size, met;  // met: the largest load during its life
   };
 
-  // Lifetimes in terms of the moments at which anything changes: places in time are then few and dense.
+  // Lifetimes in terms of the moments at which anything changes: places in time are then few and
+  // dense.
   void compress_times() {
     std::vector<std::int64_t> times;
     for (const Item& i : items_) times.insert(times.end(), {i.lower, i.upper});
@@ -135,7 +144,8 @@ class ArenaPacker {
       const auto length = static_cast<std::uint64_t>(i.upper - i.lower);
       if (length == 0) continue;
       const auto k = static_cast<std::size_t>(std::bit_width(length) - 1);
-      i.met = std::max(table[k][static_cast<std::size_t>(i.lower)], table[k][static_cast<std::size_t>(i.upper) - (std::size_t{1} << k)]);
+      i.met = std::max(table[k][static_cast<std::size_t>(i.lower)],
+                       table[k][static_cast<std::size_t>(i.upper) - (std::size_t{1} << k)]);
     }
     return most;
   }
@@ -153,13 +163,16 @@ class ArenaPacker {
     }
   }
 
-  // Those of at least 1 / share of the load first, by one key, then the others by another; the larger first where keys are the same.
+  // Those of at least 1 / share of the load first, by one key, then the others by another; the
+  // larger first where keys are the same.
   struct OrderBy {
     std::int64_t share = 0;  // 0: none is large
     int large = 0, others = 0;
   };
   void sort_by(std::vector<std::uint32_t>& order, const OrderBy& by) const {
-    const auto is_large = [&](const Item& i) { return by.share > 0 && i.size >= result_.load.count / by.share; };
+    const auto is_large = [&](const Item& i) {
+      return by.share > 0 && i.size >= result_.load.count / by.share;
+    };
     std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
       const Item &x = items_[a], &y = items_[b];
       if (is_large(x) != is_large(y)) return is_large(x);
@@ -180,7 +193,8 @@ class ArenaPacker {
     for (std::int64_t share : {0, 8, 16, 128})
       for (int large : {0, 1})
         for (int others = 0; others < keys; ++others) {
-          if (search.height() <= enough || search.work() > most_work || (share == 0 && large != 0)) continue;
+          if (search.height() <= enough || search.work() > most_work || (share == 0 && large != 0))
+            continue;
           sort_by(order, {share, large, others});
           search.attempt(order);
         }
@@ -188,30 +202,36 @@ class ArenaPacker {
     accept(search.offsets(), search.height());
   }
 
-  // Each buffer on top of all that are below it, gaps or not: fast for any number, and exact where lifetimes nest.
+  // Each buffer on top of all that are below it, gaps or not: fast for any number, and exact where
+  // lifetimes nest.
   void stack(const std::vector<std::uint32_t>& order) {
     Skyline line(static_cast<std::size_t>(moments_));
     std::vector<std::int64_t> offset(items_.size(), 0);
     for (std::uint32_t i : order)
-      offset[i] = line.put(static_cast<std::size_t>(items_[i].lower), static_cast<std::size_t>(items_[i].upper), items_[i].size);
+      offset[i] = line.put(static_cast<std::size_t>(items_[i].lower),
+                           static_cast<std::size_t>(items_[i].upper), items_[i].size);
     accept(offset, line.height());
   }
 
-  // As an allocator would, moment by moment: the tightest hole that is large enough, else the end. Backwards in time as well, since
-  // training steps grow on one side and shrink on the other.
+  // As an allocator would, moment by moment: the tightest hole that is large enough, else the end.
+  // Backwards in time as well, since training steps grow on one side and shrink on the other.
   void in_time(const std::vector<std::uint32_t>& order, bool forward) {
     std::vector<std::uint32_t> starts = order, ends = order;
-    const auto begin = [&](std::uint32_t i) { return forward ? items_[i].lower : -items_[i].upper; };
+    const auto begin = [&](std::uint32_t i) {
+      return forward ? items_[i].lower : -items_[i].upper;
+    };
     const auto end = [&](std::uint32_t i) { return forward ? items_[i].upper : -items_[i].lower; };
     std::stable_sort(starts.begin(), starts.end(), [&](std::uint32_t a, std::uint32_t b) {
       return begin(a) != begin(b) ? begin(a) < begin(b) : end(a) > end(b);
     });
-    std::stable_sort(ends.begin(), ends.end(), [&](std::uint32_t a, std::uint32_t b) { return end(a) < end(b); });
+    std::stable_sort(ends.begin(), ends.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return end(a) < end(b); });
     std::vector<std::int64_t> offset(items_.size(), 0);
     HoleList holes;
     std::size_t gone = 0;
     for (std::uint32_t i : starts) {
-      for (; end(ends[gone]) <= begin(i); ++gone) holes.give(offset[ends[gone]], items_[ends[gone]].size);
+      for (; end(ends[gone]) <= begin(i); ++gone)
+        holes.give(offset[ends[gone]], items_[ends[gone]].size);
       offset[i] = holes.take(items_[i].size);
     }
     accept(offset, holes.height());
@@ -231,9 +251,10 @@ class ArenaPacker {
 
 }  // namespace detail
 
-/// Buffers of size 0 and those that never live get offset 0. Throws Errc::bad_argument for a negative size or a life that ends before it
-/// starts.
-[[nodiscard]] inline ArenaPlan assign_offsets(std::span<const Buffer> buffers, const ArenaOptions& options = {}) {
+/// Buffers of size 0 and those that never live get offset 0. Throws Errc::bad_argument for a
+/// negative size or a life that ends before it starts.
+[[nodiscard]] inline ArenaPlan assign_offsets(std::span<const Buffer> buffers,
+                                              const ArenaOptions& options = {}) {
   return detail::ArenaPacker{buffers, options}.run();
 }
 

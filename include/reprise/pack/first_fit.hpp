@@ -1,14 +1,15 @@
 #pragma once
-// First fit in a given order, and a search for a good order: each buffer at the lowest gap that is free for its whole life among those
-// before it in the order.
+// First fit in a given order, and a search for a good order: each buffer at the lowest gap that is
+// free for its whole life among those before it in the order.
 //
 //   FirstFit fit(items, work);
 //   fit.attempt(order)               true where the arena got lower than any before
 //   fit.improve(load, rounds)        what did not fit below the best height goes earlier, again and again ("squeaky wheel")
 //   fit.height(), fit.offsets()      the best so far
 //
-// What is placed stands in a list by offset, so that a gap is found by reading on from the ground; an attempt places anew only what
-// stands behind the first change in the order. Both together make some thousand attempts a second for a thousand buffers.
+// What is placed stands in a list by offset, so that a gap is found by reading on from the ground;
+// an attempt places anew only what stands behind the first change in the order. Both together make
+// some thousand attempts a second for a thousand buffers.
 
 #include <algorithm>
 #include <cstdint>
@@ -25,7 +26,10 @@ class FirstFit {
   };
 
   FirstFit(std::vector<Item> items, std::uint64_t most_work)
-      : items_(std::move(items)), most_work_(most_work), place_(items_.size()), offset_(items_.size(), 0) {}
+      : items_(std::move(items)),
+        most_work_(most_work),
+        place_(items_.size()),
+        offset_(items_.size(), 0) {}
 
   [[nodiscard]] std::uint64_t work() const { return work_; }
   [[nodiscard]] std::int64_t height() const { return best_height_; }
@@ -42,7 +46,8 @@ class FirstFit {
     std::size_t patience = 0, since = 0;  // rounds since the best order was taken up
     for (std::size_t k = 0; k < rounds && work_ < most_work_ && best_height_ > enough; ++k) {
       if (since++ >= patience || place_[blocked_] == 0) {
-        patience = attempt(shaken(k == 0 ? 0 : random(4))) ? 0 : 10u << random(6);  // some ways out are long
+        // some ways out are long
+        patience = attempt(shaken(k == 0 ? 0 : random(4))) ? 0 : 10u << random(6);
         since = 0;
         continue;
       }
@@ -74,7 +79,8 @@ class FirstFit {
     best_ = offset_;
     best_order_ = order_;
     best_height_ = 0;
-    for (std::uint32_t i : order_) best_height_ = std::max(best_height_, offset_[i] + items_[i].size);
+    for (std::uint32_t i : order_)
+      best_height_ = std::max(best_height_, offset_[i] + items_[i].size);
     return true;
   }
 
@@ -84,15 +90,18 @@ class FirstFit {
     std::int64_t at = 0;
     std::size_t k = 0;
     for (; k < placed_.size() && placed_[k].offset < at + x.size; ++k)
-      if (placed_[k].lower < x.upper && x.lower < placed_[k].upper) at = std::max(at, placed_[k].end);
+      if (placed_[k].lower < x.upper && x.lower < placed_[k].upper)
+        at = std::max(at, placed_[k].end);
     work_ += k + 16;
     offset_[i] = at;
-    const auto before = std::upper_bound(placed_.begin(), placed_.begin() + static_cast<std::ptrdiff_t>(k), at,
-                                         [](std::int64_t offset, const Placed& p) { return offset < p.offset; });
+    const auto before =
+        std::upper_bound(placed_.begin(), placed_.begin() + static_cast<std::ptrdiff_t>(k), at,
+                         [](std::int64_t offset, const Placed& p) { return offset < p.offset; });
     placed_.insert(before, {at, at + x.size, x.lower, x.upper, i});
   }
 
-  // Mostly a little earlier, so that much of the order stays; now and then anywhere, or first of all.
+  // Mostly a little earlier, so that much of the order stays; now and then anywhere, or first of
+  // all.
   std::uint32_t target(std::uint32_t at) {
     switch (random(4)) {
       case 0: return random(at);

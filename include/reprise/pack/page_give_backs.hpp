@@ -1,6 +1,6 @@
 #pragma once
-// An arena that is higher than the memory it may hold: pages that nobody needs for a while go back to the system, and come again when they
-// are touched.
+// An arena that is higher than the memory it may hold: pages that nobody needs for a while go back
+// to the system, and come again when they are touched.
 //
 //   arena of 5 pages, 4 may be held       page 4 |          c c c
 //   a: [0, 2) on pages 0 to 2             page 3 |    b b b b b b
@@ -8,8 +8,9 @@
 //   c: [3, 6) on page 4                   page 1 | a a          d       before c is taken, page 0 goes back: of those that are dead, the
 //   d: [5, 7) on pages 1 and 2            page 0 | a a . . . . .        one that is needed again last. c lies on page 4 while page 0 is gone.
 //
-// Packing wastes some per cent, since what is alive never fits together without gaps; the gaps are dead pages. With them given back, what
-// is held is what is alive, whatever the packing. It costs page faults for what goes and comes, not for the rest.
+// Packing wastes some per cent, since what is alive never fits together without gaps; the gaps are
+// dead pages. With them given back, what is held is what is alive, whatever the packing. It costs
+// page faults for what goes and comes, not for the rest.
 
 #include <algorithm>
 #include <cstddef>
@@ -37,13 +38,15 @@ namespace detail {
 
 class PageKeeper {
  public:
-  PageKeeper(std::span<const PlacedBlock> blocks, std::int64_t ground, std::int64_t page) : blocks_(blocks), page_(page), ground_(ground / page) {
+  PageKeeper(std::span<const PlacedBlock> blocks, std::int64_t ground, std::int64_t page)
+      : blocks_(blocks), page_(page), ground_(ground / page) {
     std::int64_t height = 0;
     for (const PlacedBlock& b : blocks) height = std::max(height, b.offset + b.size);
     const auto pages = static_cast<std::size_t>((height + page - 1) / page);
     alive_.assign(pages, 0);
     held_.assign(pages, false);
-    for (std::size_t p = 0; p < std::min(pages, static_cast<std::size_t>(ground_)); ++p) held_[p] = true;
+    for (std::size_t p = 0; p < std::min(pages, static_cast<std::size_t>(ground_)); ++p)
+      held_[p] = true;
     held_count_ = std::min(static_cast<std::int64_t>(pages), ground_);
     list_uses();
   }
@@ -53,7 +56,9 @@ class PageKeeper {
     std::vector<std::uint32_t> ends;
     for (std::uint32_t b = 0; b < blocks_.size(); ++b)
       if (is_real(blocks_[b])) ends.push_back(b);
-    std::stable_sort(ends.begin(), ends.end(), [&](std::uint32_t a, std::uint32_t b) { return blocks_[a].upper < blocks_[b].upper; });
+    std::stable_sort(ends.begin(), ends.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return blocks_[a].upper < blocks_[b].upper;
+    });
     std::size_t gone = 0;
     for (std::uint32_t b = 0; b < blocks_.size(); ++b) {
       if (!is_real(blocks_[b])) continue;
@@ -97,7 +102,8 @@ class PageKeeper {
     });
   }
 
-  // The block that uses the page next. What no block of this step uses any more is used first by the next step.
+  // The block that uses the page next. What no block of this step uses any more is used first by
+  // the next step.
   [[nodiscard]] std::uint64_t next_use(std::size_t p) const {
     if (next_[p] < first_[p + 1]) return uses_[next_[p]];
     return blocks_.size() + (first_[p] < first_[p + 1] ? uses_[first_[p]] : blocks_.size());
@@ -109,11 +115,15 @@ class PageKeeper {
     std::vector<std::pair<std::uint64_t, std::size_t>> dead;
     for (std::size_t p = 0; p < alive_.size(); ++p)
       if (held_[p] && alive_[p] == 0) dead.emplace_back(next_use(p), p);
-    const auto wanted = static_cast<std::ptrdiff_t>(std::min(dead.size(), static_cast<std::size_t>(count)));
-    const auto later = [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second > b.second; };
+    const auto wanted =
+        static_cast<std::ptrdiff_t>(std::min(dead.size(), static_cast<std::size_t>(count)));
+    const auto later = [](const auto& a, const auto& b) {
+      return a.first != b.first ? a.first > b.first : a.second > b.second;
+    };
     std::nth_element(dead.begin(), dead.begin() + wanted, dead.end(), later);
     dead.resize(static_cast<std::size_t>(wanted));
-    std::sort(dead.begin(), dead.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    std::sort(dead.begin(), dead.end(),
+              [](const auto& a, const auto& b) { return a.second < b.second; });
     std::vector<PageRun> runs;
     for (const auto& [use, p] : dead) {
       held_[p] = false;
@@ -136,9 +146,11 @@ class PageKeeper {
 
 }  // namespace detail
 
-/// By block, in the order in which they are taken: what goes back before it is. When the step begins, at most the pages below `ground` are
-/// held; from then on at most `ground` bytes are, or what the pages of all live blocks take where that is more.
-[[nodiscard]] inline std::vector<std::vector<PageRun>> page_give_backs(std::span<const PlacedBlock> blocks, Bytes ground, Bytes page) {
+/// By block, in the order in which they are taken: what goes back before it is. When the step
+/// begins, at most the pages below `ground` are held; from then on at most `ground` bytes are, or
+/// what the pages of all live blocks take where that is more.
+[[nodiscard]] inline std::vector<std::vector<PageRun>> page_give_backs(
+    std::span<const PlacedBlock> blocks, Bytes ground, Bytes page) {
   return detail::PageKeeper{blocks, ground.count, page.count}.run();
 }
 

@@ -6,8 +6,9 @@
 //   s.put(2, 6, 5)     10     this one on top of it
 //   s.put(4, 6, 1)     15
 //
-// O(log n) for each box, whatever its width: a tree node keeps the highest top below it, and a top that covers it whole. Gaps
-// under a box are lost; nested lifetimes, put down from the longest to the shortest, leave none.
+// O(log n) for each box, whatever its width: a tree node keeps the highest top below it, and a top
+// that covers it whole. Gaps under a box are lost; nested lifetimes, put down from the longest to
+// the shortest, leave none.
 
 #include <algorithm>
 #include <bit>
@@ -20,7 +21,9 @@ namespace reprise {
 class Skyline {
  public:
   explicit Skyline(std::size_t places)
-      : size_(std::bit_ceil(std::max<std::size_t>(places, 1))), most_(2 * size_, 0), whole_(2 * size_, 0) {}
+      : size_(std::bit_ceil(std::max<std::size_t>(places, 1))),
+        most_(2 * size_, 0),
+        whole_(2 * size_, 0) {}
 
   /// Puts a box over first .. last - 1 and says where its bottom is.
   std::int64_t put(std::size_t first, std::size_t last, std::int64_t height) {
@@ -32,7 +35,8 @@ class Skyline {
   [[nodiscard]] std::int64_t height() const { return most_[1]; }
 
  private:
-  [[nodiscard]] std::int64_t top(std::size_t i, std::size_t low, std::size_t high, std::size_t first, std::size_t last) const {
+  [[nodiscard]] std::int64_t top(std::size_t i, std::size_t low, std::size_t high,
+                                 std::size_t first, std::size_t last) const {
     if (first <= low && high <= last) return most_[i];
     const std::size_t middle = (low + high) / 2;
     std::int64_t result = whole_[i];
@@ -41,7 +45,8 @@ class Skyline {
     return result;
   }
 
-  void cover(std::size_t i, std::size_t low, std::size_t high, std::size_t first, std::size_t last, std::int64_t level) {
+  void cover(std::size_t i, std::size_t low, std::size_t high, std::size_t first, std::size_t last,
+             std::int64_t level) {
     most_[i] = std::max(most_[i], level);
     if (first <= low && high <= last) {
       whole_[i] = std::max(whole_[i], level);

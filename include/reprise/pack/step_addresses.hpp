@@ -1,15 +1,18 @@
 #pragma once
-// Where the large blocks of a step are to lie, learned from the steps before it: a loop whose steps ask for the same blocks in the same
-// order can have each of them at an address that is free for its whole life.
+// Where the large blocks of a step are to lie, learned from the steps before it: a loop whose steps
+// ask for the same blocks in the same order can have each of them at an address that is free for
+// its whole life.
 //
 //   steps 1, 2   a 40   b 25   a dies   c 30   b dies   d 20 (outlives the step)      the same blocks twice: they are laid out,
 //                a at 0, b at 40, c at 0, d at 40: 65 in all, as much as is alive at most
 //   step 3       the first block of 40 is to lie at 0, the first of 25 at 40, …
 //
-// A block is known by its size and by how many of that size have come before it: one more or one less does not put the others off.
-// What still lives when the next step asks for its first block (a tensor that the user keeps, a gradient that is dropped late) has no
-// address here. A step of which more than an eighth finds no place is let pass (the last batch of an epoch); two in a row, and the layout
-// is given up. Layouts cost time to make: where several in a row are soon given up, no more are made.
+// A block is known by its size and by how many of that size have come before it: one more or one
+// less does not put the others off. What still lives when the next step asks for its first block (a
+// tensor that the user keeps, a gradient that is dropped late) has no address here. A step of which
+// more than an eighth finds no place is let pass (the last batch of an epoch); two in a row, and
+// the layout is given up. Layouts cost time to make: where several in a row are soon given up, no
+// more are made.
 
 #include <cstddef>
 #include <cstdint>
@@ -64,7 +67,8 @@ class StepAddresses {
     }
   }
 
-  /// The step is over. True where the layout is another one from here on, or there is none any more.
+  /// The step is over. True where the layout is another one from here on, or there is none any
+  /// more.
   [[nodiscard]] bool end() {
     if (!std::exchange(on_, false)) return false;
     const bool other_again = same_sizes(now_, before_) && !same_sizes(now_, laid_out_);
@@ -106,11 +110,13 @@ class StepAddresses {
   static constexpr std::int64_t not_yet = -1;
   static constexpr std::size_t most_blocks = 5'000;
   static constexpr int patience = 4, worth_making = 8;
-  static constexpr std::size_t rounds = 200;  // of improvement: a tenth of a second for a thousand blocks
+  // of improvement: a tenth of a second for a thousand blocks
+  static constexpr std::size_t rounds = 200;
 
   struct Block {
     std::int64_t bytes = 0, born = 0, died = not_yet;
-    bool gone_in_time = false;  ///< of one that outlived its step: before the next step asked for a block
+    /// of one that outlived its step: before the next step asked for a block
+    bool gone_in_time = false;
   };
 
   [[nodiscard]] static bool same_sizes(const std::vector<Block>& a, const std::vector<Block>& b) {
@@ -122,10 +128,14 @@ class StepAddresses {
 
   bool lay_out() {
     if (now_.size() > most_blocks || given_up_ >= patience) return false;
-    const auto has_place = [&](std::size_t i) { return now_[i].died != not_yet || (before_[i].died == not_yet && before_[i].gone_in_time); };
+    const auto has_place = [&](std::size_t i) {
+      return now_[i].died != not_yet || (before_[i].died == not_yet && before_[i].gone_in_time);
+    };
     std::vector<Buffer> buffers;
     for (std::size_t i = 0; i < now_.size(); ++i)
-      if (has_place(i)) buffers.push_back({now_[i].born, now_[i].died != not_yet ? now_[i].died : time_ + 1, Bytes{now_[i].bytes}});
+      if (has_place(i))
+        buffers.push_back({now_[i].born, now_[i].died != not_yet ? now_[i].died : time_ + 1,
+                           Bytes{now_[i].bytes}});
     const ArenaPlan plan = assign_offsets(buffers, {.rounds = rounds});
     forget_layout();
     std::size_t placed = 0;
@@ -146,12 +156,18 @@ class StepAddresses {
   }
 
   bool on_ = false;
-  std::int64_t time_ = 0;                                                         // blocks that were born or died
-  std::size_t bytes_ = 0, missed_ = 0;                                            // of this step: in all, and not where they were to lie
-  std::vector<Block> now_, before_, laid_out_;                                    // as they were asked for
-  std::unordered_map<Address, std::size_t> alive_, outlived_;                     // blocks of this step, and of the one before
-  std::unordered_map<std::size_t, std::size_t> asked_;                            // by size: how many so far
-  std::unordered_map<std::size_t, std::vector<std::optional<std::size_t>>> offsets_;  // by size, in order
+  // blocks that were born or died
+  std::int64_t time_ = 0;
+  // of this step: in all, and not where they were to lie
+  std::size_t bytes_ = 0, missed_ = 0;
+  // as they were asked for
+  std::vector<Block> now_, before_, laid_out_;
+  // blocks of this step, and of the one before
+  std::unordered_map<Address, std::size_t> alive_, outlived_;
+  // by size: how many so far
+  std::unordered_map<std::size_t, std::size_t> asked_;
+  // by size, in order
+  std::unordered_map<std::size_t, std::vector<std::optional<std::size_t>>> offsets_;
   std::size_t height_ = 0;
   int steps_kept_ = 0, steps_missed_ = 0;  // since the layout was made; the latter in a row
   int given_up_ = 0;                       // layouts in a row that were soon given up

@@ -1,5 +1,6 @@
 #pragma once
-// What a step could do with: the smallest budget for which a plan is found, what it costs, and what the floor consists of.
+// What a step could do with: the smallest budget for which a plan is found, what it costs, and what
+// the floor consists of.
 //
 //   Advice advice = advise(graph);
 //   std::cout << advice.text();
@@ -35,25 +36,30 @@ struct Advice {
   MemoryShares shares{};  ///< of the floor
   Schedule schedule{};    ///< inside the smallest budget
 
-  [[nodiscard]] double extra_time() const { return own_time.count > 0 ? time.count / own_time.count - 1 : 0; }
+  [[nodiscard]] double extra_time() const {
+    return own_time.count > 0 ? time.count / own_time.count - 1 : 0;
+  }
 
   [[nodiscard]] std::string text() const {
     char extra[32];
     std::snprintf(extra, sizeof extra, "%.1f %%", 100 * extra_time());
-    return "smallest feasible budget " + format_bytes(smallest) + " (without one " + format_bytes(unconstrained) + "), for " + extra +
-           " extra time\nno schedule is below " + format_bytes(floor) + ": " + because + " at once\n" + shares.text();
+    return "smallest feasible budget " + format_bytes(smallest) + " (without one " +
+           format_bytes(unconstrained) + "), for " + extra + " extra time\nno schedule is below " +
+           format_bytes(floor) + ": " + because + " at once\n" + shares.text();
   }
 };
 
 namespace detail {
 
-// What has to be there at once beside the persistent storages, for this node or, without one, at the end.
+// What has to be there at once beside the persistent storages, for this node or, without one, at
+// the end.
 inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& visit) {
   std::vector<char> seen(graph.storage_count(), 0);
   const auto go = [&](std::span<const ValueId> values) {
     for (ValueId v : values) {
       const StorageId s = graph.value(v).storage;
-      if (!graph.storage(s).persistent && !std::exchange(seen[s.index], 1)) visit(v, graph.storage(s).bytes);
+      if (!graph.storage(s).persistent && !std::exchange(seen[s.index], 1))
+        visit(v, graph.storage(s).bytes);
     }
   };
   if (!node.valid()) return go(graph.outputs());
@@ -63,33 +69,41 @@ inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& vis
 
 }  // namespace detail
 
-/// What the floor consists of. `beside`: bytes that the process holds, but no op of the step touches.
+/// What the floor consists of. `beside`: bytes that the process holds, but no op of the step
+/// touches.
 [[nodiscard]] inline Advice floor_advice(const StepGraph& graph, Bytes beside = {}) {
   Advice advice;
   const FloorNeed need = floor_need(graph);
   advice.floor = graph.persistent_bytes() + need.bytes + beside;
-  advice.because = need.node.valid() ? graph.node(need.node).name + " (node " + std::to_string(graph.node(need.node).id) + ") needs that"
+  advice.because = need.node.valid() ? graph.node(need.node).name + " (node " +
+                                           std::to_string(graph.node(need.node).id) + ") needs that"
                                      : "the outputs of the step are there";
   std::vector<char> seen(graph.storage_count(), 0);
   for (std::size_t i = 0; i < graph.value_count(); ++i) {
     const StorageId s = graph.value(ValueId{i}).storage;
     if (graph.storage(s).persistent && !std::exchange(seen[s.index], 1))
-      advice.shares.add(graph.value(ValueId{i}).role, graph.storage(s).bytes, graph.value(ValueId{i}).name);
+      advice.shares.add(graph.value(ValueId{i}).role, graph.storage(s).bytes,
+                        graph.value(ValueId{i}).name);
   }
   detail::for_each_needed(graph, need.node, [&](ValueId v, Bytes bytes) {
     advice.shares.add(graph.value(v).role, bytes, graph.value(v).name);
   });
-  if (need.node.valid()) advice.shares.add(Role::other, graph.node(need.node).workspace, "workspace of " + graph.node(need.node).name);
+  if (need.node.valid())
+    advice.shares.add(Role::other, graph.node(need.node).workspace,
+                      "workspace of " + graph.node(need.node).name);
   advice.shares.add(Role::other, beside, "what no op of the step touches");
   return advice;
 }
 
 /// Plans up to `rounds` budgets, all of them in the request's seconds. The order is kept where the
 /// request says so.
-[[nodiscard]] inline Advice advise(const StepGraph& graph, PlanRequest request, const PlanFunction& planner, Bytes beside = {}, int rounds = 7) {
+[[nodiscard]] inline Advice advise(const StepGraph& graph, PlanRequest request,
+                                   const PlanFunction& planner, Bytes beside = {}, int rounds = 7) {
   Advice advice = floor_advice(graph, beside);
   const Simulation own = simulate(graph, own_order(graph));
-  if (!own.valid) throw Error(Errc::bad_graph, "nodes: the graph's own order cannot be run: " + own.violation->message);
+  if (!own.valid)
+    throw Error(Errc::bad_graph,
+                "nodes: the graph's own order cannot be run: " + own.violation->message);
   Bytes low = advice.floor - beside, best = own.peak;
   advice.unconstrained = own.peak + beside;
   advice.time = advice.own_time = own.time;
@@ -97,7 +111,8 @@ inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& vis
   const PlanRequest whole = started(request);
   for (int i = 0; i < rounds && low < best && !StopSignal{whole}(); ++i) {
     request.until = with_share(whole, 1. / (rounds - i)).until;
-    request.budget = i == 0 ? std::max(low, Bytes{1}) : Bytes{low.count + (best.count - low.count) / 2};
+    request.budget =
+        i == 0 ? std::max(low, Bytes{1}) : Bytes{low.count + (best.count - low.count) / 2};
     Schedule schedule = planner(graph, request).schedule;
     const Simulation cost = simulate(graph, schedule);  // whatever a planner says of itself
     if (cost.valid && cost.peak <= request.budget) {
@@ -111,9 +126,12 @@ inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& vis
   advice.smallest = best + beside;
   return advice;
 }
-[[nodiscard]] inline Advice advise(const StepGraph& graph, const PlanRequest& request = {}, std::string_view strategy = "anneal", Bytes beside = {},
+[[nodiscard]] inline Advice advise(const StepGraph& graph, const PlanRequest& request = {},
+                                   std::string_view strategy = "anneal", Bytes beside = {},
                                    int rounds = 7) {
-  return advise(graph, request, PlanFunction([strategy](auto& g, auto& r) { return plan_with(strategy, g, r); }), beside, rounds);
+  return advise(graph, request,
+                PlanFunction([strategy](auto& g, auto& r) { return plan_with(strategy, g, r); }),
+                beside, rounds);
 }
 
 }  // namespace reprise

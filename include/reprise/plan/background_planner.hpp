@@ -102,7 +102,8 @@ class BackgroundPlanner {
     while (true) {
       std::unique_lock lock(guard_);
       changed_.wait(lock, stop, [this] { return !waiting_.empty(); });
-      if (waiting_.empty()) return;  // asked to stop; what waited is cancelled, and done with as such
+      // asked to stop; what waited is cancelled, and done with as such
+      if (waiting_.empty()) return;
       running_ = std::move(waiting_.front());
       waiting_.pop_front();
       const std::shared_ptr<PlanJob> job = running_;

@@ -11,11 +11,13 @@
 
 namespace reprise {
 
-/// The storages of a schedule that are neither persistent nor there at the start, in the order of Resolution::storages.
+/// The storages of a schedule that are neither persistent nor there at the start, in the order of
+/// Resolution::storages.
 [[nodiscard]] inline std::vector<Buffer> buffers_of(const Resolution& resolution) {
   std::vector<Buffer> buffers;
   for (const StorageInstance& s : resolution.storages)
-    if (!s.persistent && s.made_by != no_index) buffers.push_back({s.first, std::int64_t{s.last} + 1, s.bytes});
+    if (!s.persistent && s.made_by != no_index)
+      buffers.push_back({s.first, std::int64_t{s.last} + 1, s.bytes});
   return buffers;
 }
 

@@ -19,14 +19,16 @@
 
 namespace reprise {
 
-/// CostModel requires: (1) time(graph, node) -> Microseconds: what one run of the node is to cost. Finite, not negative.
+/// CostModel requires: (1) time(graph, node) -> Microseconds: what one run of the node is to cost.
+/// Finite, not negative.
 template <class T>
 concept CostModel = requires(const T& model, const StepGraph& graph, NodeId n) {
   { model.time(graph, n) } -> std::convertible_to<Microseconds>;
 };
 
-/// Strategy requires: (1) name() -> std::string_view, as in flags and files; (2) schedule(graph, request) -> Schedule: a valid
-/// one, inside the budget if it can find one, else with as low a peak as it can find.
+/// Strategy requires: (1) name() -> std::string_view, as in flags and files; (2) schedule(graph,
+/// request) -> Schedule: a valid one, inside the budget if it can find one, else with as low a peak
+/// as it can find.
 template <class T>
 concept Strategy = requires(const T& strategy, const StepGraph& graph, const PlanRequest& request) {
   { strategy.name() } -> std::convertible_to<std::string_view>;

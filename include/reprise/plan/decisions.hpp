@@ -32,7 +32,8 @@ struct ActivationDecision {
 };
 
 /// One for each storage that a node brings, dearest recomputation first, then by bytes.
-[[nodiscard]] inline std::vector<ActivationDecision> decisions(const StepGraph& graph, std::span<const NodeId> schedule) {
+[[nodiscard]] inline std::vector<ActivationDecision> decisions(const StepGraph& graph,
+                                                               std::span<const NodeId> schedule) {
   const auto runs = run_counts(graph, schedule);
   std::vector<ActivationDecision> list;
   for (std::size_t s = 0; s < graph.storage_count(); ++s) {
@@ -41,12 +42,16 @@ struct ActivationDecision {
     if (storage.persistent || !maker.valid()) continue;
     const std::uint32_t count = runs[maker.index];
     const bool again = count > 1;
-    list.push_back({StorageId{s}, again ? Decision::recompute : Decision::keep, storage.bytes,
-                    {again ? (count - 1) * graph.node(maker).time.count : 0}, count});
+    list.push_back({StorageId{s},
+                    again ? Decision::recompute : Decision::keep,
+                    storage.bytes,
+                    {again ? (count - 1) * graph.node(maker).time.count : 0},
+                    count});
   }
-  std::stable_sort(list.begin(), list.end(), [](const ActivationDecision& a, const ActivationDecision& b) {
-    return a.cost != b.cost ? a.cost > b.cost : a.bytes > b.bytes;
-  });
+  std::stable_sort(list.begin(), list.end(),
+                   [](const ActivationDecision& a, const ActivationDecision& b) {
+                     return a.cost != b.cost ? a.cost > b.cost : a.bytes > b.bytes;
+                   });
   return list;
 }
 
@@ -56,7 +61,8 @@ struct ActivationDecision {
   return v.name.empty() ? "value " + std::to_string(v.id) : v.name;
 }
 
-inline void write_decisions_csv(std::ostream& out, const StepGraph& graph, std::span<const ActivationDecision> list) {
+inline void write_decisions_csv(std::ostream& out, const StepGraph& graph,
+                                std::span<const ActivationDecision> list) {
   const auto quoted = [](const std::string& text) {
     if (text.find_first_of(",\"\n") == std::string::npos) return text;
     std::string result = "\"";
@@ -65,8 +71,8 @@ inline void write_decisions_csv(std::ostream& out, const StepGraph& graph, std::
   };
   out << "activation,decision,bytes,cost_us,runs\n";
   for (const ActivationDecision& d : list)
-    out << quoted(activation_name(graph, d.storage)) << ',' << to_string(d.decision) << ',' << d.bytes.count << ',' << d.cost.count
-        << ',' << d.runs << '\n';
+    out << quoted(activation_name(graph, d.storage)) << ',' << to_string(d.decision) << ','
+        << d.bytes.count << ',' << d.cost.count << ',' << d.runs << '\n';
 }
 
 }  // namespace reprise

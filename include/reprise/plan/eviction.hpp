@@ -1,16 +1,19 @@
 #pragma once
-// What to give up when memory runs out in the middle of a step that nobody has planned: an eviction policy picks one storage.
+// What to give up when memory runs out in the middle of a step that nobody has planned: an eviction
+// policy picks one storage.
 //
 //   CostSizeStaleness policy;
 //   policy.touch(7, {.bytes = 4096_B, .cost = {120}, .clock = 1});    // storage 7 was made or used at op 1
 //   policy.touch(8, {.bytes = 4096_B, .cost = {3}, .clock = 2});
 //   policy.pick(10, [](std::uint32_t) { return true; });               // 8: far cheaper to make again, and as large
 //
-// The default is that of dynamic tensor rematerialisation (Kirisame et al., ICLR 2021): the least cost / (bytes × staleness),
-// where cost is what making the storage again would take, together with everything next to it that is gone already. Staleness
-// changes with every op, so nothing can be kept sorted by that score; but among storages whose cost / bytes lies within a factor
-// √2, the one that was used longest ago is the best to within that factor. So there is one queue for each such class, in the order of
-// last use, and a pick looks at the front of each: a bounded number of looks, however many storages there are.
+// The default is that of dynamic tensor rematerialisation (Kirisame et al., ICLR 2021): the least
+// cost / (bytes × staleness), where cost is what making the storage again would take, together with
+// everything next to it that is gone already. Staleness changes with every op, so nothing can be
+// kept sorted by that score; but among storages whose cost / bytes lies within a factor √2, the one
+// that was used longest ago is the best to within that factor. So there is one queue for each such
+// class, in the order of last use, and a pick looks at the front of each: a bounded number of
+// looks, however many storages there are.
 
 #include <algorithm>
 #include <cmath>
@@ -35,35 +38,46 @@ struct EvictionCandidate {
 
 namespace eviction_requirement {
 template <class Policy>
-concept touch = requires(Policy& policy, std::uint32_t storage, const EvictionCandidate& candidate) { policy.touch(storage, candidate); };
+concept touch = requires(Policy& policy, std::uint32_t storage,
+                         const EvictionCandidate& candidate) {
+  policy.touch(storage, candidate);
+};
 template <class Policy>
-concept erase = requires(Policy& policy, std::uint32_t storage) { policy.erase(storage); };
+concept erase = requires(Policy& policy, std::uint32_t storage) {
+  policy.erase(storage);
+};
 template <class Policy>
 concept pick = requires(const Policy& policy, std::uint64_t clock, bool (*may_go)(std::uint32_t)) {
   { policy.pick(clock, may_go) } -> std::convertible_to<std::optional<std::uint32_t>>;
 };
 }  // namespace eviction_requirement
 
-/// EvictionPolicy requires: (1) to be copyable: each step starts with a copy of the one that the budget was given; (2) touch(storage,
-/// candidate): the storage could be given up, or was used, or costs something else now; (3) erase(storage): it could not any more, also
-/// where it was never touched; (4) pick(clock, may_go) const -> std::optional<std::uint32_t>: one that was touched, was not erased since
-/// and may_go; none where there is none.
+/// EvictionPolicy requires: (1) to be copyable: each step starts with a copy of the one that the
+/// budget was given; (2) touch(storage, candidate): the storage could be given up, or was used, or
+/// costs something else now; (3) erase(storage): it could not any more, also where it was never
+/// touched; (4) pick(clock, may_go) const -> std::optional<std::uint32_t>: one that was touched,
+/// was not erased since and may_go; none where there is none.
 template <class Policy>
-concept EvictionPolicy = std::copyable<Policy> && eviction_requirement::touch<Policy> && eviction_requirement::erase<Policy> &&
-                         eviction_requirement::pick<Policy>;
+concept EvictionPolicy = std::copyable<Policy> && eviction_requirement::touch<Policy> &&
+    eviction_requirement::erase<Policy> && eviction_requirement::pick<Policy>;
 
 /// True; where P is no EvictionPolicy, one line of the compiler's output says what it lacks.
 template <class P>
 [[nodiscard]] consteval bool is_eviction_policy() {
   static_assert(std::copyable<P>, "P is no EvictionPolicy: it needs (1) to be copyable");
-  static_assert(eviction_requirement::touch<P>, "P is no EvictionPolicy: it needs (2) touch(std::uint32_t, const EvictionCandidate&)");
-  static_assert(eviction_requirement::erase<P>, "P is no EvictionPolicy: it needs (3) erase(std::uint32_t)");
+  static_assert(
+      eviction_requirement::touch<P>,
+      "P is no EvictionPolicy: it needs (2) touch(std::uint32_t, const EvictionCandidate&)");
+  static_assert(eviction_requirement::erase<P>,
+                "P is no EvictionPolicy: it needs (3) erase(std::uint32_t)");
   static_assert(eviction_requirement::pick<P>,
-                "P is no EvictionPolicy: it needs (4) std::optional<std::uint32_t> pick(std::uint64_t, may_go) const");
+                "P is no EvictionPolicy: it needs (4) std::optional<std::uint32_t> "
+                "pick(std::uint64_t, may_go) const");
   return EvictionPolicy<P>;
 }
 
-/// A policy may also give things up that nobody asked for: after each online op it is asked about every storage that could go.
+/// A policy may also give things up that nobody asked for: after each online op it is asked about
+/// every storage that could go.
 template <class Policy>
 concept DropsUnasked = requires(Policy policy, std::uint32_t storage) {
   { policy.drops_unasked(storage) } -> std::convertible_to<bool>;
@@ -74,7 +88,8 @@ struct NullEviction {
   void touch(std::uint32_t /*storage*/, const EvictionCandidate& /*candidate*/) {}
   void erase(std::uint32_t /*storage*/) {}
   template <class MayGo>
-  [[nodiscard]] std::optional<std::uint32_t> pick(std::uint64_t /*clock*/, MayGo&& /*may_go*/) const {
+  [[nodiscard]] std::optional<std::uint32_t> pick(std::uint64_t /*clock*/,
+                                                  MayGo&& /*may_go*/) const {
     return std::nullopt;
   }
 };
@@ -136,9 +151,11 @@ class CostSizeStaleness {
  public:
   void touch(std::uint32_t storage, const EvictionCandidate& candidate) {
     erase(storage);
-    const double price = candidate.cost.count / static_cast<double>(std::max<std::int64_t>(candidate.bytes.count, 1));
+    const double price = candidate.cost.count /
+                         static_cast<double>(std::max<std::int64_t>(candidate.bytes.count, 1));
     const int c = class_of(price);
-    place_[storage] = {c, queues_[c].insert({candidate.clock, storage, price}).first};  // what was repriced keeps its place in time
+    // what was repriced keeps its place in time
+    place_[storage] = {c, queues_[c].insert({candidate.clock, storage, price}).first};
   }
 
   void erase(std::uint32_t storage) {
@@ -157,7 +174,8 @@ class CostSizeStaleness {
     for (const auto& [c, queue] : queues_) {
       for (const Entry& entry : queue) {
         if (!may_go(entry.storage)) continue;
-        const double score = entry.price / static_cast<double>(clock - std::min(clock, entry.clock) + 1);
+        const double score =
+            entry.price / static_cast<double>(clock - std::min(clock, entry.clock) + 1);
         if (!best || score < least) {
           best = entry.storage;
           least = score;
@@ -174,9 +192,13 @@ class CostSizeStaleness {
     std::uint32_t storage = 0;
     double price = 0;
 
-    bool operator<(const Entry& other) const { return clock != other.clock ? clock < other.clock : storage < other.storage; }
+    bool operator<(const Entry& other) const {
+      return clock != other.clock ? clock < other.clock : storage < other.storage;
+    }
   };
-  static int class_of(double price) { return price > 0 ? static_cast<int>(std::floor(2 * std::log2(price))) : -4096; }
+  static int class_of(double price) {
+    return price > 0 ? static_cast<int>(std::floor(2 * std::log2(price))) : -4096;
+  }
 
   std::map<int, std::set<Entry>> queues_;
   std::unordered_map<std::uint32_t, std::pair<int, std::set<Entry>::iterator>> place_;

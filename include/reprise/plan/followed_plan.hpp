@@ -1,6 +1,6 @@
 #pragma once
-// A schedule as whoever follows it needs it: what to run again before each node of the user's own order, and what to give up
-// after each occurrence.
+// A schedule as whoever follows it needs it: what to run again before each node of the user's own
+// order, and what to give up after each occurrence.
 //
 //   schedule      conv  relu  pool  conv  relu  grad          own order: conv relu pool grad
 //   before grad                     conv, relu again
@@ -31,7 +31,8 @@ class FollowedPlan {
     std::vector<std::vector<std::uint32_t>> at(schedule_.size());
     for (std::size_t i = 0; i < resolution_.storages.size(); ++i) {
       const StorageInstance& s = resolution_.storages[i];
-      if (!s.persistent && s.last < schedule_.size()) at[s.last].push_back(static_cast<std::uint32_t>(i));
+      if (!s.persistent && s.last < schedule_.size())
+        at[s.last].push_back(static_cast<std::uint32_t>(i));
     }
     for (const auto& list : at) frees_.push_back(list);
     used_until_.assign(graph.value_count(), 0);
@@ -49,9 +50,11 @@ class FollowedPlan {
   /// Where the node runs for the first time.
   [[nodiscard]] std::uint32_t first(NodeId n) const { return first_[n.index]; }
   [[nodiscard]] std::size_t node_count() const { return first_.size(); }
-  /// What runs again between the node before and this one: the occurrences begin .. first(n), without the end. For one past the
-  /// last node: what runs again at the end.
-  [[nodiscard]] std::uint32_t begin_of(NodeId n) const { return n.index == 0 ? 0 : first_[n.index - 1] + 1; }
+  /// What runs again between the node before and this one: the occurrences begin .. first(n),
+  /// without the end. For one past the last node: what runs again at the end.
+  [[nodiscard]] std::uint32_t begin_of(NodeId n) const {
+    return n.index == 0 ? 0 : first_[n.index - 1] + 1;
+  }
   [[nodiscard]] std::uint32_t end_of(NodeId n) const {
     return n.index < first_.size() ? first_[n.index] : static_cast<std::uint32_t>(schedule_.size());
   }
@@ -75,8 +78,10 @@ class FollowedPlan {
         continue;
       }
       if (schedule_[i].index != next++)
-        throw Error(Errc::bad_schedule, "node " + std::to_string(schedule_[i].index) +
-                                            " runs before an earlier one: a plan that is followed keeps the graph's own order");
+        throw Error(
+            Errc::bad_schedule,
+            "node " + std::to_string(schedule_[i].index) +
+                " runs before an earlier one: a plan that is followed keeps the graph's own order");
       first_[schedule_[i].index] = static_cast<std::uint32_t>(i);
     }
   }
@@ -85,8 +90,8 @@ class FollowedPlan {
   Resolution resolution_;
   Bytes peak_{};
   NodeId last_again_{0};
-  std::vector<std::uint32_t> first_;      // by node
-  FlatLists<std::uint32_t> frees_;        // by occurrence
+  std::vector<std::uint32_t> first_;       // by node
+  FlatLists<std::uint32_t> frees_;         // by occurrence
   std::vector<std::uint32_t> used_until_;  // by value
   std::vector<ValueId> at_start_;          // by storage instance
 };

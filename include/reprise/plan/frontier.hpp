@@ -1,12 +1,14 @@
 #pragma once
-// Time against budget, the whole curve: from the graph's own order down to the least peak that is found.
+// Time against budget, the whole curve: from the graph's own order down to the least peak that is
+// found.
 //
 //   std::vector<Plan> curve = frontier(graph, {.keep_order = true}, 12);
 //   write_frontier_svg(std::cout, graph, curve);
 //
 //   budget  100 %  85 %  71 %  56 %  …          extra time  0 %  0.4 %  1.3 %  4.9 %  …
 //
-// A plan for a smaller budget fits a larger one as well, so the curve is made monotone: no point is slower than its left neighbour.
+// A plan for a smaller budget fits a larger one as well, so the curve is made monotone: no point is
+// slower than its left neighbour.
 
 #include <algorithm>
 #include <cmath>
@@ -18,17 +20,24 @@
 
 namespace reprise {
 
-/// Largest budget first. `points` budgets between the floor and the baseline's peak; those that cannot be reached are left out.
+/// Largest budget first. `points` budgets between the floor and the baseline's peak; those that
+/// cannot be reached are left out.
 template <class Cost = MeasuredCost, class Policy = Anneal>
-[[nodiscard]] std::vector<Plan> frontier(const StepGraph& graph, PlanRequest request, std::size_t points = 12,
+[[nodiscard]] std::vector<Plan> frontier(const StepGraph& graph, PlanRequest request,
+                                         std::size_t points = 12,
                                          const Planner<Cost, Policy>& planner = {}) {
   const Simulation baseline = simulate(graph, own_order(graph));
-  if (!baseline.valid) throw Error(Errc::bad_graph, "nodes: the graph's own order cannot be run: " + baseline.violation->message);
+  if (!baseline.valid)
+    throw Error(Errc::bad_graph,
+                "nodes: the graph's own order cannot be run: " + baseline.violation->message);
   const Bytes floor = floor_bytes(graph);
   std::vector<Plan> curve;
   for (std::size_t i = 0; i < points; ++i) {
-    const double share = points > 1 ? static_cast<double>(points - 1 - i) / static_cast<double>(points - 1) : 1;
-    request.budget = {floor.count + static_cast<std::int64_t>(std::ceil(share * static_cast<double>(baseline.peak.count - floor.count)))};
+    const double share =
+        points > 1 ? static_cast<double>(points - 1 - i) / static_cast<double>(points - 1) : 1;
+    request.budget = {floor.count +
+                      static_cast<std::int64_t>(std::ceil(
+                          share * static_cast<double>(baseline.peak.count - floor.count)))};
     if (request.budget <= Bytes{0}) break;
     if (!curve.empty() && curve.back().budget == request.budget) break;
     Plan plan = planner.plan(graph, request);
@@ -60,37 +69,50 @@ inline std::string svg_text(std::string_view text) {
 }  // namespace detail
 
 /// Extra time (per cent) over peak (per cent of the baseline's), as one SVG picture.
-inline void write_frontier_svg(std::ostream& out, const StepGraph& graph, std::span<const Plan> curve) {
+inline void write_frontier_svg(std::ostream& out, const StepGraph& graph,
+                               std::span<const Plan> curve) {
   constexpr double width = 640, height = 400, left = 60, right = 20, top = 40, bottom = 50;
   double most = 1;
   for (const Plan& p : curve) most = std::max(most, 100 * p.overhead());
   const auto x = [&](const Plan& p) {
-    return left + (width - left - right) * static_cast<double>(p.budget.count) / static_cast<double>(std::max<std::int64_t>(1,
-        p.baseline_peak.count));
+    return left + (width - left - right) * static_cast<double>(p.budget.count) /
+                      static_cast<double>(std::max<std::int64_t>(1, p.baseline_peak.count));
   };
-  const auto y = [&](double percent) { return height - bottom - (height - top - bottom) * percent / most; };
+  const auto y = [&](double percent) {
+    return height - bottom - (height - top - bottom) * percent / most;
+  };
   char text[256];
   const auto print = [&](const char* format, auto... values) {
     std::snprintf(text, sizeof text, format, values...);
     out << text;
   };
-  print("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" font-family=\"sans-serif\" font-size=\"12\">\n", width,
-      height);
-  out << "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n<text x=\"60\" y=\"20\">" << detail::svg_text(graph.name())
-      << ": extra time against budget</text>\n";
+  print(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" "
+      "font-family=\"sans-serif\" font-size=\"12\">\n",
+      width, height);
+  out << "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n<text x=\"60\" y=\"20\">"
+      << detail::svg_text(graph.name()) << ": extra time against budget</text>\n";
   for (int i = 0; i <= 4; ++i) {
     const double px = left + (width - left - right) * i / 4, py = y(most * i / 4);
-    print("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>\n", px, top, px, height - bottom);
-    print("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>\n", left, py, width - right, py);
-    print("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%d %%</text>\n", px, height - bottom + 18, 25 * i);
-    print("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.1f %%</text>\n", left - 6, py + 4, most * i / 4);
+    print("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>\n", px, top, px,
+          height - bottom);
+    print("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>\n", left, py,
+          width - right, py);
+    print("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%d %%</text>\n", px,
+          height - bottom + 18, 25 * i);
+    print("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.1f %%</text>\n", left - 6, py + 4,
+          most * i / 4);
   }
-  print("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">budget, share of the baseline's peak</text>\n", (left + width - right) / 2,
-      height - 12);
+  print(
+      "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">budget, share of the baseline's "
+      "peak</text>\n",
+      (left + width - right) / 2, height - 12);
   out << "<polyline fill=\"none\" stroke=\"#0b62a4\" stroke-width=\"2\" points=\"";
   for (const Plan& p : curve) print("%.1f,%.1f ", x(p), y(100 * p.overhead()));
   out << "\"/>\n";
-  for (const Plan& p : curve) print("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"#0b62a4\"/>\n", x(p), y(100 * p.overhead()));
+  for (const Plan& p : curve)
+    print("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"#0b62a4\"/>\n", x(p),
+          y(100 * p.overhead()));
   out << "</svg>\n";
 }
 

@@ -4,7 +4,8 @@
 //   request.keep      = {conv1};     breaks_pins() refuses a schedule that runs conv1 again
 //   request.recompute = {relu3};     recompute_pinned() runs relu3 again before its results' last use, where that fits
 //
-// The planner does this, not the strategies: a strategy that knows nothing of pins is still held to them.
+// The planner does this, not the strategies: a strategy that knows nothing of pins is still held to
+// them.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,9 +18,11 @@
 namespace reprise {
 
 /// Whether a node that is to be kept runs more than once.
-[[nodiscard]] inline bool breaks_pins(const StepGraph& graph, std::span<const NodeId> schedule, const PlanRequest& request) {
+[[nodiscard]] inline bool breaks_pins(const StepGraph& graph, std::span<const NodeId> schedule,
+                                      const PlanRequest& request) {
   const auto runs = run_counts(graph, schedule);
-  return std::any_of(request.keep.begin(), request.keep.end(), [&](NodeId n) { return runs[n.index] > 1; });
+  return std::any_of(request.keep.begin(), request.keep.end(),
+                     [&](NodeId n) { return runs[n.index] > 1; });
 }
 
 namespace detail {
@@ -37,8 +40,10 @@ namespace detail {
 
 }  // namespace detail
 
-/// The schedule with the pinned nodes run again, each where that leaves it valid and inside the budget.
-[[nodiscard]] inline Schedule recompute_pinned(const StepGraph& graph, Schedule schedule, const PlanRequest& request) {
+/// The schedule with the pinned nodes run again, each where that leaves it valid and inside the
+/// budget.
+[[nodiscard]] inline Schedule recompute_pinned(const StepGraph& graph, Schedule schedule,
+                                               const PlanRequest& request) {
   if (request.recompute.empty()) return schedule;
   const ScheduleFacts facts{graph};
   LiveSchedule live{facts, schedule};

@@ -5,9 +5,10 @@
 //   PlanFile file = read_plan_file("plan.json", graph);       // ids looked up, digest compared
 //   std::vector<std::string> untrue = false_claims(graph, file);
 //
-// The schedule is written in the graph file's own node ids. The digest covers what a schedule's meaning depends on: sizes, and who
-// reads and makes what. Names, what the format leaves open, and measurements (times, workspaces: they differ from one capture of a
-// model to the next) are not part of it.
+// The schedule is written in the graph file's own node ids. The digest covers what a schedule's
+// meaning depends on: sizes, and who reads and makes what. Names, what the format leaves open, and
+// measurements (times, workspaces: they differ from one capture of a model to the next) are not
+// part of it.
 
 #include <cstdint>
 #include <cstdio>
@@ -37,7 +38,9 @@ inline constexpr std::string_view graph_hash_kind = "reprise-1:";
   const auto mix = [&](std::uint64_t x) {
     for (int i = 0; i < 8; ++i, x >>= 8) h = (h ^ (x & 255)) * 0x100000001b3u;
   };
-  const auto mix_value = [&](ValueId v) { mix(v.valid() ? static_cast<std::uint64_t>(graph.value(v).id) : ~std::uint64_t{0}); };
+  const auto mix_value = [&](ValueId v) {
+    mix(v.valid() ? static_cast<std::uint64_t>(graph.value(v).id) : ~std::uint64_t{0});
+  };
   for (const Value& v : graph.values()) {
     mix(static_cast<std::uint64_t>(v.id));
     mix(static_cast<std::uint64_t>(v.bytes.count));
@@ -57,7 +60,8 @@ inline constexpr std::string_view graph_hash_kind = "reprise-1:";
   }
   for (ValueId v : graph.outputs()) mix_value(v);
   char text[32];
-  std::snprintf(text, sizeof text, "%s%016llx", std::string(graph_hash_kind).c_str(), static_cast<unsigned long long>(h));
+  std::snprintf(text, sizeof text, "%s%016llx", std::string(graph_hash_kind).c_str(),
+                static_cast<unsigned long long>(h));
   return text;
 }
 
@@ -71,8 +75,12 @@ struct PlanFile {
 
 [[nodiscard]] inline std::string plan_text(const StepGraph& graph, const Plan& plan) {
   std::string out = R"({"format":"reprise.plan","version":1)";
-  const auto start = [&](std::string_view key) -> std::string& { return (((out += ",\"") += key) += "\":"); };
-  append_json_string(start("graph"), is_utf8(graph.name()) ? graph.name() : printable(graph.name(), graph.name().size()));
+  const auto start = [&](std::string_view key) -> std::string& {
+    return (((out += ",\"") += key) += "\":");
+  };
+  append_json_string(start("graph"), is_utf8(graph.name())
+                                         ? graph.name()
+                                         : printable(graph.name(), graph.name().size()));
   append_json_string(start("graph_hash"), graph_hash(graph));
   append_json_number(start("budget_bytes"), plan.budget.count);
   append_json_number(start("peak_bytes"), plan.peak.count);
@@ -83,20 +91,24 @@ struct PlanFile {
   start("seed") += std::to_string(plan.seed);
   append_json_number(start("plan_seconds"), plan.seconds);
   start("schedule") += '[';
-  for (std::size_t i = 0; i < plan.schedule.size(); ++i) append_json_number(out += i == 0 ? "" : ",", graph.node(plan.schedule[i]).id);
+  for (std::size_t i = 0; i < plan.schedule.size(); ++i)
+    append_json_number(out += i == 0 ? "" : ",", graph.node(plan.schedule[i]).id);
   return out += "]}\n";
 }
 
-/// Whole or not at all: written beside the file and put in its place at the end. A link is followed; what is no file (a device, a
-/// pipe) is written to as it is.
+/// Whole or not at all: written beside the file and put in its place at the end. A link is
+/// followed; what is no file (a device, a pipe) is written to as it is.
 inline void write_file_atomically(const std::string& name, const std::string& text) {
   std::error_code failed;
   std::filesystem::path target{name};
-  if (std::filesystem::is_symlink(target, failed)) target = std::filesystem::weakly_canonical(target, failed);
+  if (std::filesystem::is_symlink(target, failed))
+    target = std::filesystem::weakly_canonical(target, failed);
   const std::string path = failed ? name : target.string();
-  if (std::filesystem::exists(path, failed) && !std::filesystem::is_regular_file(path, failed) && !std::filesystem::is_directory(path, failed)) {
+  if (std::filesystem::exists(path, failed) && !std::filesystem::is_regular_file(path, failed) &&
+      !std::filesystem::is_directory(path, failed)) {
     std::ofstream out{path, std::ios::binary};
-    if (!(out << text << std::flush)) throw Error(Errc::io, path + ": could not be written completely");
+    if (!(out << text << std::flush))
+      throw Error(Errc::io, path + ": could not be written completely");
     return;
   }
   const std::string part = path + ".part";
@@ -146,12 +158,13 @@ class PlanReader {
     if (schedule_.kind != JsonKind::array) throw Error(Errc::bad_format, "schedule: not a list");
     if (!schedule_.only_integers) throw refuse_schedule();
     std::unordered_map<std::int64_t, NodeId> node_of;
-    for (std::size_t i = 0; i < graph.node_count(); ++i) node_of.emplace(graph.nodes()[i].id, NodeId{i});
+    for (std::size_t i = 0; i < graph.node_count(); ++i)
+      node_of.emplace(graph.nodes()[i].id, NodeId{i});
     for (std::int64_t id : schedule_.integers) {
       const auto it = node_of.find(id);
       if (it == node_of.end())
-        throw Error(Errc::bad_schedule, "schedule: step " + std::to_string(file_.schedule.size()) + ": no node " + std::to_string(id) +
-                                            whose(graph));
+        throw Error(Errc::bad_schedule, "schedule: step " + std::to_string(file_.schedule.size()) +
+                                            ": no node " + std::to_string(id) + whose(graph));
       file_.schedule.push_back(it->second);
     }
     return std::move(file_);
@@ -159,9 +172,12 @@ class PlanReader {
 
  private:
   [[nodiscard]] std::string whose(const StepGraph& graph) const {
-    if (file_.graph_hash && file_.graph_hash->starts_with(graph_hash_kind) && *file_.graph_hash != graph_hash(graph))
+    if (file_.graph_hash && file_.graph_hash->starts_with(graph_hash_kind) &&
+        *file_.graph_hash != graph_hash(graph))
       return "; the plan was made for another model, or for other shapes";
-    return file_.graph ? "; the plan is for '" + *file_.graph + "', the graph is '" + graph.name() + "'" : "";
+    return file_.graph
+               ? "; the plan is for '" + *file_.graph + "', the graph is '" + graph.name() + "'"
+               : "";
   }
 
   static void take(const JsonField& f, std::string_view key, std::optional<std::string>& out) {
@@ -171,7 +187,8 @@ class PlanReader {
   }
   static void take(const JsonField& f, std::string_view key, std::optional<double>& out) {
     if (f.key != key) return;
-    if (f.kind != JsonKind::integer && f.kind != JsonKind::number) throw Error(Errc::bad_format, f.key + ": not a number");
+    if (f.kind != JsonKind::integer && f.kind != JsonKind::number)
+      throw Error(Errc::bad_format, f.key + ": not a number");
     out = f.number;
   }
 
@@ -198,7 +215,8 @@ class PlanReader {
     parse_json(json_text(schedule_), elements);
     const auto [step, object] = *elements.found;
     const std::string where = "schedule: step " + std::to_string(step) + ": ";
-    return object ? Error(Errc::bad_schedule, where + "transfers are not part of version 1") : Error(Errc::bad_format, where + "not a node id");
+    return object ? Error(Errc::bad_schedule, where + "transfers are not part of version 1")
+                  : Error(Errc::bad_format, where + "not a node id");
   }
 
   PlanFile file_{};
@@ -206,7 +224,8 @@ class PlanReader {
   bool is_plan_ = false, is_version_1_ = false;
 };
 
-/// Throws Errc::bad_format for what is not a plan, Errc::bad_schedule for one that names other nodes or another graph.
+/// Throws Errc::bad_format for what is not a plan, Errc::bad_schedule for one that names other
+/// nodes or another graph.
 [[nodiscard]] inline PlanFile parse_plan(const std::string& text, const StepGraph& graph) {
   PlanReader reader;
   read_json_records(text, reader);
@@ -226,21 +245,27 @@ class PlanReader {
   }
 }
 
-/// What a plan file says that is not so, one line each: an invalid schedule, another graph, a wrong peak or time. A peak above
-/// the budget is not among them: a plan does not claim to be inside it.
-[[nodiscard]] inline std::vector<std::string> false_claims(const StepGraph& graph, const PlanFile& file) {
+/// What a plan file says that is not so, one line each: an invalid schedule, another graph, a wrong
+/// peak or time. A peak above the budget is not among them: a plan does not claim to be inside it.
+[[nodiscard]] inline std::vector<std::string> false_claims(const StepGraph& graph,
+                                                           const PlanFile& file) {
   std::vector<std::string> lines;
-  if (file.graph && *file.graph != graph.name()) lines.push_back("graph: the plan is for '" + *file.graph + "', not for '" + graph.name() +
-      "'");
-  if (file.graph_hash && file.graph_hash->starts_with(graph_hash_kind) && *file.graph_hash != graph_hash(graph))
-    lines.push_back("graph_hash: the plan was made for another graph (" + *file.graph_hash + ", not " + graph_hash(graph) + ")");
+  if (file.graph && *file.graph != graph.name())
+    lines.push_back("graph: the plan is for '" + *file.graph + "', not for '" + graph.name() + "'");
+  if (file.graph_hash && file.graph_hash->starts_with(graph_hash_kind) &&
+      *file.graph_hash != graph_hash(graph))
+    lines.push_back("graph_hash: the plan was made for another graph (" + *file.graph_hash +
+                    ", not " + graph_hash(graph) + ")");
   const Simulation s = simulate(graph, file.schedule), baseline = simulate(graph, own_order(graph));
   if (!s.valid) {
     lines.push_back("schedule: " + s.violation->message);
     return lines;
   }
-  const auto compare = [&](const char* field, const std::optional<double>& claimed, double is, double tolerance) {
-    if (!claimed || std::abs(*claimed - is) <= tolerance * std::max(std::abs(*claimed), std::abs(is))) return;
+  const auto compare = [&](const char* field, const std::optional<double>& claimed, double is,
+                           double tolerance) {
+    if (!claimed ||
+        std::abs(*claimed - is) <= tolerance * std::max(std::abs(*claimed), std::abs(is)))
+      return;
     std::ostringstream line;
     line.precision(17);
     line << field << ": the plan claims " << *claimed << ", it is " << is;

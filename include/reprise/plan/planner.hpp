@@ -1,5 +1,6 @@
 #pragma once
-// A budget in, a Plan out: a schedule with its exact peak and time, and how far from the best it can be at most.
+// A budget in, a Plan out: a schedule with its exact peak and time, and how far from the best it
+// can be at most.
 //
 //   Plan plan = Planner{}.plan(graph, {.budget = 4_GiB});                 // MeasuredCost, Anneal
 //   Plan plan = Planner<ByteCost, MinCut>{}.plan(graph, {.budget = 4_GiB});
@@ -7,9 +8,10 @@
 //   plan.peak, plan.time, plan.overhead()                                  // exact, by the simulator
 //   plan.floor                                                             // no schedule's peak is below this
 //
-// The strategy proposes, the simulator judges: what comes back is valid whatever the strategy did. A budget above the baseline's
-// peak gives the graph's own order at once. Where nothing fits, the best found comes back with within_budget() false;
-// plan_or_throw() makes an error of that, with the single-node bound and the smallest peak found.
+// The strategy proposes, the simulator judges: what comes back is valid whatever the strategy did.
+// A budget above the baseline's peak gives the graph's own order at once. Where nothing fits, the
+// best found comes back with within_budget() false; plan_or_throw() makes an error of that, with
+// the single-node bound and the smallest peak found.
 
 #include <chrono>
 #include <string>
@@ -47,23 +49,31 @@ struct Plan {
 
 template <class Cost = MeasuredCost, class Policy = Anneal>
 class Planner {
-  static_assert(CostModel<Cost>, "Planner's first argument must model CostModel: Microseconds time(const StepGraph&, NodeId) const");
+  static_assert(CostModel<Cost>,
+                "Planner's first argument must model CostModel: Microseconds time(const "
+                "StepGraph&, NodeId) const");
   static_assert(Strategy<Policy>,
-      "Planner's second argument must model Strategy: name() const and schedule(const StepGraph&, const PlanRequest&) const");
+                "Planner's second argument must model Strategy: name() const and schedule(const "
+                "StepGraph&, const PlanRequest&) const");
 
  public:
   Planner() = default;
-  explicit Planner(Policy strategy, Cost cost = {}) : strategy_(std::move(strategy)), cost_(std::move(cost)) {}
+  explicit Planner(Policy strategy, Cost cost = {})
+      : strategy_(std::move(strategy)), cost_(std::move(cost)) {}
 
-  /// Throws Errc::bad_argument for a budget that no memory has, Errc::bad_graph for a graph that cannot be run.
+  /// Throws Errc::bad_argument for a budget that no memory has, Errc::bad_graph for a graph that
+  /// cannot be run.
   [[nodiscard]] Plan plan(const StepGraph& measured, PlanRequest request) const {
     request = started(std::move(request));
-    if (request.budget <= Bytes{0}) throw Error(Errc::bad_argument, "budget: " + std::to_string(request.budget.count) +
-        " bytes; must be greater than zero");
+    if (request.budget <= Bytes{0})
+      throw Error(Errc::bad_argument, "budget: " + std::to_string(request.budget.count) +
+                                          " bytes; must be greater than zero");
     const auto begin = std::chrono::steady_clock::now();
     const StepGraph graph = priced(measured);
     const Simulation baseline = simulate(graph, own_order(graph));
-    if (!baseline.valid) throw Error(Errc::bad_graph, "nodes: the graph's own order cannot be run: " + baseline.violation->message);
+    if (!baseline.valid)
+      throw Error(Errc::bad_graph,
+                  "nodes: the graph's own order cannot be run: " + baseline.violation->message);
     Plan plan;
     plan.schedule = own_order(graph);
     plan.budget = request.budget;
@@ -89,15 +99,17 @@ class Planner {
   }
 
   [[nodiscard]] static std::string unreachable_message(const Plan& plan) {
-    return "budget: no schedule within " + std::to_string(plan.budget.count) + " bytes was found; no schedule at all is below " +
-           std::to_string(plan.floor.count) + " (outputs or largest single node), the smallest peak found is " +
-               std::to_string(plan.peak.count);
+    return "budget: no schedule within " + std::to_string(plan.budget.count) +
+           " bytes was found; no schedule at all is below " + std::to_string(plan.floor.count) +
+           " (outputs or largest single node), the smallest peak found is " +
+           std::to_string(plan.peak.count);
   }
 
  private:
   [[nodiscard]] StepGraph priced(const StepGraph& measured) const {
     StepGraph graph = measured;
-    for (std::size_t i = 0; i < graph.node_count(); ++i) graph.set_time(NodeId{i}, cost_.time(measured, NodeId{i}));
+    for (std::size_t i = 0; i < graph.node_count(); ++i)
+      graph.set_time(NodeId{i}, cost_.time(measured, NodeId{i}));
     return graph;
   }
 
@@ -109,10 +121,13 @@ class Planner {
     tell(request, 1, plan);
   }
 
-  // A proposal is taken only where it is valid, keeps the order if asked to, and is no worse than what there is.
-  void take(const StepGraph& graph, const PlanRequest& request, Schedule schedule, Plan& plan) const {
+  // A proposal is taken only where it is valid, keeps the order if asked to, and is no worse than
+  // what there is.
+  void take(const StepGraph& graph, const PlanRequest& request, Schedule schedule,
+            Plan& plan) const {
     const Simulation s = simulate(graph, schedule);
-    if (!s.valid || (request.keep_order && !keeps_order(graph, schedule)) || s.peak > plan.peak) return;
+    if (!s.valid || (request.keep_order && !keeps_order(graph, schedule)) || s.peak > plan.peak)
+      return;
     plan.schedule = std::move(schedule);
     plan.peak = s.peak;
     plan.time = s.time;

@@ -48,14 +48,14 @@ struct PlanRequest {
   bool keep_order = false;
   std::uint64_t seed = 1;
   unsigned threads = 1;
-  double seconds = 0;              ///< of processor time, on each thread; 0 for no such limit
-  double effort = 1;               ///< of the default amount of work: 2 searches twice as long
-  std::vector<NodeId> keep{};      ///< never to be recomputed
+  double seconds = 0;               ///< of processor time, on each thread; 0 for no such limit
+  double effort = 1;                ///< of the default amount of work: 2 searches twice as long
+  std::vector<NodeId> keep{};       ///< never to be recomputed
   std::vector<NodeId> recompute{};  ///< to be recomputed where that is possible inside the budget
   std::function<void(const PlanProgress&)> progress{};
-  std::stop_token cancel{};        ///< asked often; the best so far comes back
+  std::stop_token cancel{};                        ///< asked often; the best so far comes back
   std::function<double()> clock = thread_seconds;  ///< that `seconds` are counted by
-  double until = 0;                ///< what the clock says at the end; set by started()
+  double until = 0;  ///< what the clock says at the end; set by started()
 };
 
 /// The same request on this thread, with its clock started: what is called with it ends in time,
@@ -85,7 +85,8 @@ class StopSignal {
   explicit StopSignal(const PlanRequest& request)
       : cancel_(request.cancel),
         clock_(request.clock),
-        until_(request.until > 0 || request.seconds <= 0 ? request.until : clock_() + request.seconds) {}
+        until_(request.until > 0 || request.seconds <= 0 ? request.until
+                                                         : clock_() + request.seconds) {}
   [[nodiscard]] bool operator()() const {
     return cancel_.stop_requested() || (until_ > 0 && clock_() >= until_);
   }

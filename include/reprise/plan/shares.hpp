@@ -53,7 +53,8 @@ class MemoryShares {
       out += indent + name + " " + format_bytes(by_role_[i]) + "\n";
     }
     for (std::size_t i = 0; i < largest_.size(); ++i)
-      out += (i == 0 ? indent + "largest: " : ", ") + largest_[i].name + " " + format_bytes(largest_[i].bytes);
+      out += (i == 0 ? indent + "largest: " : ", ") + largest_[i].name + " " +
+             format_bytes(largest_[i].bytes);
     return out + (largest_.empty() ? "" : "\n");
   }
 

@@ -27,7 +27,8 @@
 
 namespace reprise {
 
-/// Any composition of Planner, as a function: plan_with() by name, or Planner<MyCost, MyStrategy>{}.plan().
+/// Any composition of Planner, as a function: plan_with() by name, or Planner<MyCost,
+/// MyStrategy>{}.plan().
 using PlanFunction = std::function<Plan(const StepGraph&, const PlanRequest&)>;
 
 /// Processor time for a plan that somebody waits for and has named no limit for.
@@ -50,7 +51,8 @@ inline constexpr double seconds_to_wait = 5;
 }
 
 /// By halving the interval between floor and own peak.
-[[nodiscard]] inline Plan plan_within_time(const StepGraph& graph, PlanRequest request, double percent, const PlanFunction& planner) {
+[[nodiscard]] inline Plan plan_within_time(const StepGraph& graph, PlanRequest request,
+                                           double percent, const PlanFunction& planner) {
   constexpr int halvings = 6;
   Plan best = plan_own_order(graph);
   request.effort /= halvings;  // as much work in all as for one budget
@@ -79,28 +81,35 @@ struct Tries {
 };
 
 /// Those that are worth it: one where the strategy draws no lots, or little effort is asked for.
-[[nodiscard]] inline Tries tries_of(std::string_view strategy, const PlanRequest& request, Tries most) {
+[[nodiscard]] inline Tries tries_of(std::string_view strategy, const PlanRequest& request,
+                                    Tries most) {
   return strategy == "anneal" && request.effort >= 1 ? most : Tries{};
 }
 
-/// The best of plans from so many seeds: a search that draws lots finds plans that differ by a few per cent. Where there is a limit in
-/// seconds, each thread has that much, and none begins that would not be done by then; without one
-/// the plan is the same whatever the load. Progress is that of the
-/// first. What one of them throws is thrown here when all are done.
-[[nodiscard]] inline Plan plan_best_of(const StepGraph& graph, const PlanRequest& request, Tries tries, const PlanFunction& planner) {
+/// The best of plans from so many seeds: a search that draws lots finds plans that differ by a few
+/// per cent. Where there is a limit in seconds, each thread has that much, and none begins that
+/// would not be done by then; without one the plan is the same whatever the load. Progress is that
+/// of the first. What one of them throws is thrown here when all are done.
+[[nodiscard]] inline Plan plan_best_of(const StepGraph& graph, const PlanRequest& request,
+                                       Tries tries, const PlanFunction& planner) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
-  const auto since_start = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  const auto since_start = [&] {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  };
   std::vector<Plan> plans(std::max(tries.count, 1u));
   std::vector<std::exception_ptr> errors(plans.size());
-  std::atomic<std::size_t> next{1};  // the first is for this thread, where the user's progress is told
+  // the first is for this thread, where the user's progress is told
+  std::atomic<std::size_t> next{1};
   const auto work = [&](std::size_t k) {
     const double first = request.clock();
     const auto of_this_thread = [&] { return request.clock() - first; };
     double longest = 0;
     for (; k < plans.size(); k = next++) {
       const double begun = of_this_thread();
-      if (k > 0 && (request.cancel.stop_requested() || (request.seconds > 0 && begun + longest > request.seconds))) return;
+      if (k > 0 && (request.cancel.stop_requested() ||
+                    (request.seconds > 0 && begun + longest > request.seconds)))
+        return;
       try {
         PlanRequest asked = request;
         asked.seed += 1000 * k;
@@ -117,8 +126,10 @@ struct Tries {
   {
     std::vector<std::jthread> others;
     try {
-      for (std::size_t t = 1; t < std::min<std::size_t>(tries.side_by_side, plans.size()); ++t) others.emplace_back([&] { work(next++); });
-    } catch (const std::system_error&) {  // no more threads to be had: those that there are do all of it
+      for (std::size_t t = 1; t < std::min<std::size_t>(tries.side_by_side, plans.size()); ++t)
+        others.emplace_back([&] { work(next++); });
+      // no more threads to be had: those that there are do all of it
+    } catch (const std::system_error&) {
     }
     work(0);
   }
@@ -134,8 +145,10 @@ struct Tries {
   return best;
 }
 
-/// Whether times (by node) add up to a quarter more or less than the graph's, op by op: another plan is then worth its while.
-[[nodiscard]] inline bool times_differ(const StepGraph& graph, const std::vector<Microseconds>& times) {
+/// Whether times (by node) add up to a quarter more or less than the graph's, op by op: another
+/// plan is then worth its while.
+[[nodiscard]] inline bool times_differ(const StepGraph& graph,
+                                       const std::vector<Microseconds>& times) {
   double sum = 0, off = 0;
   for (std::size_t i = 0; i < times.size(); ++i) {
     sum += times[i].count;
@@ -144,12 +157,15 @@ struct Tries {
   return off > 0.25 * sum;
 }
 
-/// Throws Errc::bad_schedule where the file was made for another graph, or its schedule cannot be run.
+/// Throws Errc::bad_schedule where the file was made for another graph, or its schedule cannot be
+/// run.
 [[nodiscard]] inline Plan plan_from_file(const std::string& path, const StepGraph& graph) {
   const PlanFile file = read_plan_file(path, graph);
-  if (file.graph_hash && file.graph_hash->starts_with(graph_hash_kind) && *file.graph_hash != graph_hash(graph))
-    throw Error(Errc::bad_schedule, "'" + path + "' was made for another model, or for other shapes: its graph is " + *file.graph_hash +
-                                        ", this one is " + graph_hash(graph));
+  if (file.graph_hash && file.graph_hash->starts_with(graph_hash_kind) &&
+      *file.graph_hash != graph_hash(graph))
+    throw Error(Errc::bad_schedule,
+                "'" + path + "' was made for another model, or for other shapes: its graph is " +
+                    *file.graph_hash + ", this one is " + graph_hash(graph));
   Plan plan = plan_own_order(graph);
   plan.schedule = file.schedule;
   const Simulation cost = simulate(graph, plan.schedule);

@@ -42,12 +42,14 @@ concept end_run = requires(T& timer) {
 };
 }  // namespace timer_requirement
 
-/// Timer requires: (1) to be movable; (2) begin_run(n): a run of n occurrences starts; what an unfinished run left is forgotten;
-/// (3) start(i) and (4) stop(i), right before and after occurrence i; (5) end_run() -> std::vector<Microseconds>: n times, each
-/// finite and not negative. Optional: (6) wait(): returns when the ops have finished; called before a run's wall time is read.
+/// Timer requires: (1) to be movable; (2) begin_run(n): a run of n occurrences starts; what an
+/// unfinished run left is forgotten;
+/// (3) start(i) and (4) stop(i), right before and after occurrence i; (5) end_run() ->
+/// std::vector<Microseconds>: n times, each finite and not negative. Optional: (6) wait(): returns
+/// when the ops have finished; called before a run's wall time is read.
 template <class T>
-concept Timer = std::movable<T> && timer_requirement::begin_run<T> && timer_requirement::start<T> && timer_requirement::stop<T> &&
-    timer_requirement::end_run<T>;
+concept Timer = std::movable<T> && timer_requirement::begin_run<T> && timer_requirement::start<T> &&
+    timer_requirement::stop<T> && timer_requirement::end_run<T>;
 
 /// A timer of ops that go on after their call has returned.
 template <class T>
@@ -74,10 +76,12 @@ concept end_run = requires(T& probe) {
 };
 }  // namespace mem_probe_requirement
 
-/// MemProbe requires: (1) to be movable; (2) begin_run(): what an unfinished run left is forgotten; (3) begin_op(), right before an
-/// op; (4) end_op() -> MemorySample, right after it, before anything is freed; (5) end_run() -> Bytes: the most since begin_run.
+/// MemProbe requires: (1) to be movable; (2) begin_run(): what an unfinished run left is forgotten;
+/// (3) begin_op(), right before an op; (4) end_op() -> MemorySample, right after it, before
+/// anything is freed; (5) end_run() -> Bytes: the most since begin_run.
 template <class T>
-concept MemProbe = std::movable<T> && mem_probe_requirement::begin_run<T> && mem_probe_requirement::begin_op<T> &&
+concept MemProbe =
+    std::movable<T> && mem_probe_requirement::begin_run<T> && mem_probe_requirement::begin_op<T> &&
     mem_probe_requirement::end_op<T> && mem_probe_requirement::end_run<T>;
 
 }  // namespace reprise

@@ -14,9 +14,9 @@
 //   recompute_ratio    400 B / 35 us = 11.4: the larger, the better it is to recompute
 //   swap_time          out and in
 //
-// Recomputing is judged with all others kept: whatever else backward reads is there, what it does not read is not. Times are as
-// measured, without floors; an activation that costs nothing to recompute has an infinite ratio, one that cannot be recomputed a
-// ratio of 0.
+// Recomputing is judged with all others kept: whatever else backward reads is there, what it does
+// not read is not. Times are as measured, without floors; an activation that costs nothing to
+// recompute has an infinite ratio, one that cannot be recomputed a ratio of 0.
 
 #include <algorithm>
 #include <cstddef>
@@ -36,21 +36,25 @@
 namespace reprise {
 
 struct ActivationMetrics {
-  StorageUse use{};              ///< bytes, creation, last_forward, first_backward, last_backward
-  Microseconds inactive_time{};  ///< from the end of the last forward use to the start of the first backward use
+  StorageUse use{};  ///< bytes, creation, last_forward, first_backward, last_backward
+  /// from the end of the last forward use to the start of the first backward use
+  Microseconds inactive_time{};
   bool recomputable = false;
-  std::vector<NodeId> recompute_nodes{};     ///< in running order; empty where it cannot be recomputed
+  /// in running order; empty where it cannot be recomputed
+  std::vector<NodeId> recompute_nodes{};
   std::vector<ValueId> recompute_sources{};  ///< what they read
   Microseconds recomp_time{};
-  Bytes recomp_memory{};       ///< the most that recomputing holds beyond what is there: intermediates, workspace, the result
+  /// the most that recomputing holds beyond what is there: intermediates, workspace, the result
+  Bytes recomp_memory{};
   double recompute_ratio = 0;  ///< bytes a microsecond
   Microseconds swap_time{};    ///< out and in; 0 where not known
   bool operator==(const ActivationMetrics&) const = default;
 };
 
-/// By value: whether backward finds it where nothing is given up. Of each storage that backward uses, that is the version that it
-/// reads first, and every view of it.
-[[nodiscard]] inline std::vector<bool> kept_for_backward(const StepGraph& graph, std::span<const StorageUse> uses) {
+/// By value: whether backward finds it where nothing is given up. Of each storage that backward
+/// uses, that is the version that it reads first, and every view of it.
+[[nodiscard]] inline std::vector<bool> kept_for_backward(const StepGraph& graph,
+                                                         std::span<const StorageUse> uses) {
   std::vector<bool> kept(graph.value_count(), false);
   for (std::size_t i = 0; i < graph.value_count(); ++i) {
     const ValueId saved = uses[graph.value(ValueId{i}).storage.index].saved;
@@ -59,11 +63,14 @@ struct ActivationMetrics {
   return kept;
 }
 
-/// The nodes of a cone as a graph of their own: sources are there and cost nothing, `result` is handed over.
-[[nodiscard]] inline StepGraph cone_graph(const StepGraph& graph, const RecomputeCone& cone, ValueId result) {
+/// The nodes of a cone as a graph of their own: sources are there and cost nothing, `result` is
+/// handed over.
+[[nodiscard]] inline StepGraph cone_graph(const StepGraph& graph, const RecomputeCone& cone,
+                                          ValueId result) {
   GraphBuilder b;
   std::unordered_map<ValueId, ValueId> renamed;
-  for (ValueId v : cone.sources) renamed[v] = b.add_value({.id = graph.value(v).id, .persistent = true});
+  for (ValueId v : cone.sources)
+    renamed[v] = b.add_value({.id = graph.value(v).id, .persistent = true});
   std::size_t next = renamed.size();
   for (NodeId n : cone.nodes)
     for (ValueId v : graph.outputs(n)) renamed[v] = ValueId{next++};
@@ -79,22 +86,25 @@ struct ActivationMetrics {
       if (made.overwrites.valid()) made.overwrites = renamed.at(made.overwrites);
       b.add_value(std::move(made));
     }
-    b.add_node({.id = graph.node(n).id, .time = graph.node(n).time, .workspace = graph.node(n).workspace}, rename(graph.inputs(n)),
-               rename(graph.outputs(n)));
+    b.add_node(
+        {.id = graph.node(n).id, .time = graph.node(n).time, .workspace = graph.node(n).workspace},
+        rename(graph.inputs(n)), rename(graph.outputs(n)));
   }
   b.add_output(renamed.at(result));
   return std::move(b).build();
 }
 
-/// Bytes a microsecond. Nothing is gained where there are no bytes, and everything where it takes no time.
+/// Bytes a microsecond. Nothing is gained where there are no bytes, and everything where it takes
+/// no time.
 [[nodiscard]] inline double recompute_ratio(Bytes bytes, Microseconds time) {
   if (bytes == Bytes{0}) return 0;
-  return time.count == 0 ? std::numeric_limits<double>::infinity() : static_cast<double>(bytes.count) / time.count;
+  return time.count == 0 ? std::numeric_limits<double>::infinity()
+                         : static_cast<double>(bytes.count) / time.count;
 }
 
 /// Fills in what recomputing `result` takes. `kept` says what is there.
-inline void measure_recomputation(ConeSearch<StepGraph>& cones, ValueId result, const std::vector<bool>& kept,
-                                  ActivationMetrics& m) {
+inline void measure_recomputation(ConeSearch<StepGraph>& cones, ValueId result,
+                                  const std::vector<bool>& kept, ActivationMetrics& m) {
   RecomputeCone cone = recompute_cone(cones, result, kept);
   m.recomputable = cone.possible();
   if (!m.recomputable) return;
@@ -114,19 +124,21 @@ inline void measure_recomputation(ConeSearch<StepGraph>& cones, ValueId result, 
   return starts;
 }
 
-/// From the end of the node before a dead range to the start of the one behind it; 0 where there is none.
+/// From the end of the node before a dead range to the start of the one behind it; 0 where there is
+/// none.
 [[nodiscard]] inline Microseconds time_of(std::span<const double> starts, const DeadRange& range) {
   if (!range.after.valid() || range.before <= range.after) return {};
   return {starts[range.before.index] - starts[range.after.index + 1]};
 }
 
-/// One entry an activation, in the order of creation. What backward does not use has no inactive time; recomputing it means making
-/// the value that brought its bytes.
+/// One entry an activation, in the order of creation. What backward does not use has no inactive
+/// time; recomputing it means making the value that brought its bytes.
 [[nodiscard]] inline std::vector<ActivationMetrics> activation_metrics(const Profile& profile) {
   const StepGraph& graph = profile.graph;
   const GraphAdapter adapter{graph, Edges::data};
   ConeSearch<StepGraph> cones{adapter};
-  const std::vector<StorageUse> uses = storage_uses(adapter, [&graph](NodeId n) { return graph.node(n).phase; });
+  const std::vector<StorageUse> uses =
+      storage_uses(adapter, [&graph](NodeId n) { return graph.node(n).phase; });
   std::vector<bool> kept = kept_for_backward(graph, uses);
   std::vector<std::vector<ValueId>> inside(graph.storage_count());  // kept values, by storage
   for (std::size_t i = 0; i < kept.size(); ++i)
@@ -141,7 +153,8 @@ inline void measure_recomputation(ConeSearch<StepGraph>& cones, ValueId result, 
     for (ValueId v : inside[use.storage.index]) kept[v.index] = false;
     measure_recomputation(cones, use.saved.valid() ? use.saved : use.value, kept, m);
     for (ValueId v : inside[use.storage.index]) kept[v.index] = true;
-    m.swap_time = profile.storages[use.storage.index].swap_out + profile.storages[use.storage.index].swap_in;
+    m.swap_time =
+        profile.storages[use.storage.index].swap_out + profile.storages[use.storage.index].swap_in;
     all.push_back(std::move(m));
   }
   return all;

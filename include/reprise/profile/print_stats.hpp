@@ -1,5 +1,6 @@
 #pragma once
-// A profile as text, for a terminal: what the step took, what it held, and its ten most expensive nodes.
+// A profile as text, for a terminal: what the step took, what it held, and its ten most expensive
+// nodes.
 //
 //   print_stats(std::cout, profile);
 //
@@ -56,17 +57,22 @@ struct StatsRow {
   return format_bytes({static_cast<std::int64_t>(bytes_a_second)}) + "/s";
 }
 
-/// What the run took beside its nodes. Aggregates of nodes and of runs are taken apart and need not add up.
+/// What the run took beside its nodes. Aggregates of nodes and of runs are taken apart and need not
+/// add up.
 [[nodiscard]] inline StatsRow overhead_row(Microseconds nodes, Microseconds run) {
   const Microseconds between = run - nodes;
-  if (between.count < 0) return {"overhead", format_time(between), "none to be seen: nodes and run are aggregated each on their own"};
+  if (between.count < 0)
+    return {"overhead", format_time(between),
+            "none to be seen: nodes and run are aggregated each on their own"};
   return {"overhead", format_time(between),
-          format_percent(between.count, run.count) + " of the run: between nodes (dispatch, freeing, the profiler itself)"};
+          format_percent(between.count, run.count) +
+              " of the run: between nodes (dispatch, freeing, the profiler itself)"};
 }
 
 [[nodiscard]] inline std::string stats_title(const Profile& profile) {
   std::string title = profile.graph.name().empty() ? "step" : profile.graph.name();
-  title += ": " + std::to_string(profile.nodes.size()) + " nodes, " + (profile.aggregate == Aggregate::median ? "median" : "mean") + " of ";
+  title += ": " + std::to_string(profile.nodes.size()) + " nodes, " +
+           (profile.aggregate == Aggregate::median ? "median" : "mean") + " of ";
   title += std::to_string(profile.runs) + (profile.runs == 1 ? " run" : " runs");
   if (profile.warmup > 0) title += " (" + std::to_string(profile.warmup) + " dropped as warm-up)";
   return title;
@@ -81,24 +87,31 @@ struct StatsRow {
     rows.push_back(overhead_row(nodes, run));
   }
   if (profile.isolated_ops > 0) {
-    std::string meaning = "sum where each of " + std::to_string(profile.isolated_ops) + " distinct ops is measured on its own";
-    if (profile.isolated_failed > 0) meaning += ", " + std::to_string(profile.isolated_failed) + " of them only while capturing";
+    std::string meaning = "sum where each of " + std::to_string(profile.isolated_ops) +
+                          " distinct ops is measured on its own";
+    if (profile.isolated_failed > 0)
+      meaning += ", " + std::to_string(profile.isolated_failed) + " of them only while capturing";
     rows.push_back({"isolated", format_time(profile.isolated_time), meaning});
   }
   if (profile.peak > Bytes{0}) {
     rows.push_back({"base", format_bytes(profile.base), "held when the runs started"});
     rows.push_back({"peak", format_bytes(profile.peak), "held at most"});
   }
-  if (profile.bandwidth_out > 0) rows.push_back({"out", format_rate(profile.bandwidth_out), "moving storages out of memory"});
-  if (profile.bandwidth_in > 0) rows.push_back({"in", format_rate(profile.bandwidth_in), "bringing them back"});
+  if (profile.bandwidth_out > 0)
+    rows.push_back({"out", format_rate(profile.bandwidth_out), "moving storages out of memory"});
+  if (profile.bandwidth_in > 0)
+    rows.push_back({"in", format_rate(profile.bandwidth_in), "bringing them back"});
   return rows;
 }
 
 /// The longest first; equally long ones in the graph's order.
-[[nodiscard]] inline std::vector<std::size_t> most_expensive_nodes(const Profile& profile, std::size_t count) {
+[[nodiscard]] inline std::vector<std::size_t> most_expensive_nodes(const Profile& profile,
+                                                                   std::size_t count) {
   std::vector<std::size_t> order(profile.nodes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return profile.nodes[a].time > profile.nodes[b].time; });
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return profile.nodes[a].time > profile.nodes[b].time;
+  });
   order.resize(std::min(count, order.size()));
   return order;
 }
@@ -107,7 +120,8 @@ struct StatsRow {
 inline void print_table(std::ostream& out, const std::vector<std::vector<std::string>>& lines) {
   std::vector<std::size_t> widths(lines.front().size() - 1, 0);
   for (const auto& cells : lines)
-    for (std::size_t c = 0; c < widths.size(); ++c) widths[c] = std::max(widths[c], cells[c].size());
+    for (std::size_t c = 0; c < widths.size(); ++c)
+      widths[c] = std::max(widths[c], cells[c].size());
   for (const auto& cells : lines) {
     for (std::size_t c = 0; c < widths.size(); ++c) out << "  " + at_right(cells[c], widths[c]);
     out << "  " + cells.back() + '\n';
@@ -119,7 +133,8 @@ inline void print_table(std::ostream& out, const std::vector<std::vector<std::st
 inline void print_stats(std::ostream& out, const Profile& profile, std::size_t expensive = 10) {
   out << detail::stats_title(profile) + "\n\n";
   for (const detail::StatsRow& row : detail::stats_rows(profile))
-    out << "  " + detail::at_left(row.label, 8) + "  " + detail::at_right(row.value, 12) + "   " + row.meaning + '\n';
+    out << "  " + detail::at_left(row.label, 8) + "  " + detail::at_right(row.value, 12) + "   " +
+               row.meaning + '\n';
 
   const Microseconds total = profile.total_time();
   const bool memory = profile.peak > Bytes{0};
@@ -129,7 +144,8 @@ inline void print_stats(std::ostream& out, const Profile& profile, std::size_t e
   for (const std::size_t i : detail::most_expensive_nodes(profile, expensive)) {
     const Node& node = profile.graph.node(NodeId{i});
     const Microseconds time = profile.nodes[i].time;
-    lines.push_back({std::to_string(node.id), format_time(time), detail::format_percent(time.count, total.count)});
+    lines.push_back({std::to_string(node.id), format_time(time),
+                     detail::format_percent(time.count, total.count)});
     if (memory) lines.back().push_back(format_bytes(profile.nodes[i].memory.peak));
     lines.back().push_back(node.name);
   }

@@ -5,7 +5,8 @@
 //   profile.storages[7]    {.bytes = 3 MiB, .swap_out = 900 us, .swap_in = 400 us}
 //   profile.graph          the graph with these times and workspaces in it: what a planner is given
 //
-// Warm-up runs are dropped, every other sample is kept, and a node's time is their median (or mean, on request).
+// Warm-up runs are dropped, every other sample is kept, and a node's time is their median (or mean,
+// on request).
 
 #include <algorithm>
 #include <cstddef>
@@ -37,7 +38,8 @@ struct NodeProfile {
 struct StorageProfile {
   Bytes bytes{};
   Microseconds swap_out{}, swap_in{};
-  bool measured = false;  ///< false: at a rate that was given or measured on others, or not known at all (then 0)
+  /// false: at a rate that was given or measured on others, or not known at all (then 0)
+  bool measured = false;
 };
 
 struct Profile {
@@ -46,13 +48,16 @@ struct Profile {
   std::vector<StorageProfile> storages{};  ///< by StorageId
   std::size_t warmup = 0, runs = 0;
   Aggregate aggregate = Aggregate::median;
-  std::vector<Microseconds> run_times{};       ///< wall time of each measured run
-  Bytes base{};                                ///< what the allocator held when the runs started
-  Bytes peak{};                                ///< what it held at most
-  double bandwidth_out = 0, bandwidth_in = 0;  ///< bytes a second between memory and where storages are moved to
-  Microseconds isolated_time{};                ///< sum over the nodes measured each on its own; 0 where that was not asked for
-  std::size_t isolated_ops = 0;                ///< distinct ops that were run for it
-  std::size_t isolated_failed = 0;             ///< of these, refused the tensors made for them: they have their time at capture
+  std::vector<Microseconds> run_times{};  ///< wall time of each measured run
+  Bytes base{};                           ///< what the allocator held when the runs started
+  Bytes peak{};                           ///< what it held at most
+  /// bytes a second between memory and where storages are moved to
+  double bandwidth_out = 0, bandwidth_in = 0;
+  /// sum over the nodes measured each on its own; 0 where that was not asked for
+  Microseconds isolated_time{};
+  std::size_t isolated_ops = 0;  ///< distinct ops that were run for it
+  /// of these, refused the tensors made for them: they have their time at capture
+  std::size_t isolated_failed = 0;
 
   operator const StepGraph&() const { return graph; }
 
@@ -68,10 +73,13 @@ struct Profile {
 [[nodiscard]] inline Microseconds aggregate(std::vector<Microseconds> samples, Aggregate how) {
   if (samples.empty()) return {};
   const auto n = static_cast<double>(samples.size());
-  if (how == Aggregate::mean) return {std::accumulate(samples.begin(), samples.end(), Microseconds{}).count / n};
+  if (how == Aggregate::mean)
+    return {std::accumulate(samples.begin(), samples.end(), Microseconds{}).count / n};
   std::sort(samples.begin(), samples.end());
   const std::size_t middle = samples.size() / 2;
-  return samples.size() % 2 == 1 ? samples[middle] : Microseconds{(samples[middle - 1].count + samples[middle].count) / 2};
+  return samples.size() % 2 == 1
+             ? samples[middle]
+             : Microseconds{(samples[middle - 1].count + samples[middle].count) / 2};
 }
 
 /// An entry for every node and storage, without samples.
@@ -80,7 +88,8 @@ struct Profile {
   p.graph = std::move(graph);
   p.nodes.resize(p.graph.node_count());
   p.storages.resize(p.graph.storage_count());
-  for (std::size_t i = 0; i < p.storages.size(); ++i) p.storages[i].bytes = p.graph.storage(StorageId{i}).bytes;
+  for (std::size_t i = 0; i < p.storages.size(); ++i)
+    p.storages[i].bytes = p.graph.storage(StorageId{i}).bytes;
   return p;
 }
 
@@ -91,7 +100,8 @@ struct TransferRate {
 
 /// Gives every storage without a transfer time the one that its size takes at this rate.
 inline void estimate_transfers(Profile& p, TransferRate rate) {
-  if (!(rate.out > 0 && rate.in > 0)) throw Error(Errc::bad_argument, "a transfer rate must be greater than zero");
+  if (!(rate.out > 0 && rate.in > 0))
+    throw Error(Errc::bad_argument, "a transfer rate must be greater than zero");
   for (StorageProfile& s : p.storages) {
     if (s.measured || s.swap_out.count > 0 || s.swap_in.count > 0) continue;
     s.swap_out = {static_cast<double>(s.bytes.count) / rate.out};
@@ -99,8 +109,8 @@ inline void estimate_transfers(Profile& p, TransferRate rate) {
   }
 }
 
-/// What a graph says about itself, without running anything: its times as the only sample, and the simulator's bytes. Throws
-/// Errc::bad_graph where the graph's own order cannot be run.
+/// What a graph says about itself, without running anything: its times as the only sample, and the
+/// simulator's bytes. Throws Errc::bad_graph where the graph's own order cannot be run.
 [[nodiscard]] inline Profile unmeasured_profile(StepGraph graph) {
   check_runnable(graph);
   Profile p = empty_profile(std::move(graph));
@@ -110,7 +120,9 @@ inline void estimate_transfers(Profile& p, TransferRate rate) {
     if (v.initial) before += v.bytes;
   for (std::size_t i = 0; i < p.nodes.size(); ++i) {
     const Node& n = p.graph.node(NodeId{i});
-    p.nodes[i] = {.samples = {n.time}, .time = n.time, .memory = {before, own.live_during[i], own.live_during[i] - n.workspace}};
+    p.nodes[i] = {.samples = {n.time},
+                  .time = n.time,
+                  .memory = {before, own.live_during[i], own.live_during[i] - n.workspace}};
     before = own.live_after[i];
   }
   p.runs = 1;

@@ -9,8 +9,9 @@
 //   run 2             conv 118   relu 30   …   ⎬  aggregate_stats(): conv 120, relu 31, every sample kept
 //   run 3             conv 123   relu 33   …   ⎭
 //
-// It knows nothing of LibTorch: `make_runner(step, options)`, found beside the step's type, gives something that runs the step once
-// with an observer around each node, and that leaves no trace when it is destroyed.
+// It knows nothing of LibTorch: `make_runner(step, options)`, found beside the step's type, gives
+// something that runs the step once with an observer around each node, and that leaves no trace
+// when it is destroyed.
 
 #include <chrono>
 #include <concepts>
@@ -40,15 +41,19 @@ struct ProfileOptions {
   std::size_t runs = 3;
   Aggregate aggregate = Aggregate::median;
   ProfileMode mode = ProfileMode::in_situ;
-  bool transfers = false;                ///< also measure what moving each storage out and back takes
-  Bytes memory_limit{};                  ///< what the allocator may hold meanwhile; 0 for no limit
-  std::string spill_folder{};            ///< where storages are moved to; empty for the system's folder for temporary files
-  std::stop_token stop{};                ///< asked before every node; stopping throws Errc::cancelled and leaves the model as it was
-  std::function<void(std::size_t done, std::size_t total)> progress{};  ///< after every node: how many, of all; isolated ops count anew
+  /// also measure what moving each storage out and back takes
+  bool transfers = false;
+  Bytes memory_limit{};  ///< what the allocator may hold meanwhile; 0 for no limit
+  /// where storages are moved to; empty for the system's folder for temporary files
+  std::string spill_folder{};
+  /// asked before every node; stopping throws Errc::cancelled and leaves the model as it was
+  std::stop_token stop{};
+  /// after every node: how many, of all; isolated ops count anew
+  std::function<void(std::size_t done, std::size_t total)> progress{};
 };
 
-/// A step can be profiled where make_runner(step, options), found beside its type, gives an object with graph(), run(around) and
-/// complete(profile): docs/profiler.md.
+/// A step can be profiled where make_runner(step, options), found beside its type, gives an object
+/// with graph(), run(around) and complete(profile): docs/profiler.md.
 template <class Step>
 concept ProfilableStep = requires(Step& step, const ProfileOptions& options) {
   make_runner(step, options);
@@ -56,25 +61,42 @@ concept ProfilableStep = requires(Step& step, const ProfileOptions& options) {
 
 template <class T = SteadyTimer, class P = NullProbe>
 class Profiler {
-  static_assert(std::movable<T>, "T is no Timer: it needs (1) to be movable; see docs/policies/timer.md");
-  static_assert(timer_requirement::begin_run<T>, "T is no Timer: it needs (2) void begin_run(std::size_t n); see docs/policies/timer.md");
-  static_assert(timer_requirement::start<T>, "T is no Timer: it needs (3) void start(std::size_t i); see docs/policies/timer.md");
-  static_assert(timer_requirement::stop<T>, "T is no Timer: it needs (4) void stop(std::size_t i); see docs/policies/timer.md");
+  static_assert(std::movable<T>,
+                "T is no Timer: it needs (1) to be movable; see docs/policies/timer.md");
+  static_assert(
+      timer_requirement::begin_run<T>,
+      "T is no Timer: it needs (2) void begin_run(std::size_t n); see docs/policies/timer.md");
+  static_assert(
+      timer_requirement::start<T>,
+      "T is no Timer: it needs (3) void start(std::size_t i); see docs/policies/timer.md");
+  static_assert(timer_requirement::stop<T>,
+                "T is no Timer: it needs (4) void stop(std::size_t i); see docs/policies/timer.md");
   static_assert(timer_requirement::end_run<T>,
-                "T is no Timer: it needs (5) std::vector<Microseconds> end_run(); see docs/policies/timer.md");
-  static_assert(std::movable<P>, "P is no MemProbe: it needs (1) to be movable; see docs/policies/mem_probe.md");
-  static_assert(mem_probe_requirement::begin_run<P>, "P is no MemProbe: it needs (2) void begin_run(); see docs/policies/mem_probe.md");
-  static_assert(mem_probe_requirement::begin_op<P>, "P is no MemProbe: it needs (3) void begin_op(); see docs/policies/mem_probe.md");
-  static_assert(mem_probe_requirement::end_op<P>, "P is no MemProbe: it needs (4) MemorySample end_op(); see docs/policies/mem_probe.md");
-  static_assert(mem_probe_requirement::end_run<P>, "P is no MemProbe: it needs (5) Bytes end_run(); see docs/policies/mem_probe.md");
+                "T is no Timer: it needs (5) std::vector<Microseconds> end_run(); see "
+                "docs/policies/timer.md");
+  static_assert(std::movable<P>,
+                "P is no MemProbe: it needs (1) to be movable; see docs/policies/mem_probe.md");
+  static_assert(mem_probe_requirement::begin_run<P>,
+                "P is no MemProbe: it needs (2) void begin_run(); see docs/policies/mem_probe.md");
+  static_assert(mem_probe_requirement::begin_op<P>,
+                "P is no MemProbe: it needs (3) void begin_op(); see docs/policies/mem_probe.md");
+  static_assert(
+      mem_probe_requirement::end_op<P>,
+      "P is no MemProbe: it needs (4) MemorySample end_op(); see docs/policies/mem_probe.md");
+  static_assert(mem_probe_requirement::end_run<P>,
+                "P is no MemProbe: it needs (5) Bytes end_run(); see docs/policies/mem_probe.md");
 
  public:
-  explicit Profiler(T timer = T{}, P probe = P{}) : timer_(std::move(timer)), probe_(std::move(probe)) {}
+  explicit Profiler(T timer = T{}, P probe = P{})
+      : timer_(std::move(timer)), probe_(std::move(probe)) {}
 
   template <class Step>
   [[nodiscard]] Profile run(Step& step, const ProfileOptions& options = {}) {
-    static_assert(ProfilableStep<Step>, "no make_runner(step, options) beside the step's type; what reprise::capture() gives has one");
-    if (options.runs == 0) throw Error(Errc::bad_argument, "runs: at least one run must be measured");
+    static_assert(ProfilableStep<Step>,
+                  "no make_runner(step, options) beside the step's type; what reprise::capture() "
+                  "gives has one");
+    if (options.runs == 0)
+      throw Error(Errc::bad_argument, "runs: at least one run must be measured");
     auto runner = make_runner(step, options);
     const std::size_t nodes = runner.graph().node_count();
     const bool in_situ = options.mode != ProfileMode::isolated;
@@ -87,7 +109,8 @@ class Profiler {
     }
     Profile profile = aggregate_stats(runner.graph(), options);
     runner.complete(profile);
-    for (std::size_t i = 0; i < profile.nodes.size(); ++i) profile.graph.set_time(NodeId{i}, profile.nodes[i].time);
+    for (std::size_t i = 0; i < profile.nodes.size(); ++i)
+      profile.graph.set_time(NodeId{i}, profile.nodes[i].time);
     return profile;
   }
 
@@ -100,7 +123,8 @@ class Profiler {
   }
 
   /// What the runs since the last reset say.
-  [[nodiscard]] Profile aggregate_stats(const StepGraph& graph, const ProfileOptions& options) const {
+  [[nodiscard]] Profile aggregate_stats(const StepGraph& graph,
+                                        const ProfileOptions& options) const {
     Profile profile;
     profile.graph = graph;
     profile.warmup = options.warmup;
@@ -127,7 +151,9 @@ class Profiler {
     const auto start = std::chrono::steady_clock::now();
     runner.run(Around<Runner>{*this, options, memory});
     if constexpr (WaitingTimer<T>) timer_.wait();
-    run_times_.push_back({std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count()});
+    run_times_.push_back(
+        {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+             .count()});
     const Bytes peak = probe_.end_run();
     if (peak > peak_) peak_ = peak;
     samples_.push_back(times_of(nodes));
@@ -137,8 +163,8 @@ class Profiler {
   [[nodiscard]] std::vector<Microseconds> times_of(std::size_t nodes) {
     std::vector<Microseconds> times = timer_.end_run();
     if (times.size() != nodes)
-      throw Error(Errc::bad_argument,
-                  "the timer's end_run() gave " + std::to_string(times.size()) + " times for " + std::to_string(nodes) + " nodes");
+      throw Error(Errc::bad_argument, "the timer's end_run() gave " + std::to_string(times.size()) +
+                                          " times for " + std::to_string(nodes) + " nodes");
     return times;
   }
 
@@ -149,7 +175,8 @@ class Profiler {
     std::vector<MemorySample>& memory;
 
     void before(std::size_t occurrence) {
-      if (options.stop.stop_requested()) throw Error(Errc::cancelled, "profiling was cancelled; the model is as it was");
+      if (options.stop.stop_requested())
+        throw Error(Errc::cancelled, "profiling was cancelled; the model is as it was");
       profiler.probe_.begin_op();
       profiler.timer_.start(occurrence);
     }

@@ -28,32 +28,42 @@ struct BatchMemory {
   Bytes peak{};
   std::array<Bytes, role_count> by_role{};  ///< at the peak
   Bytes workspace{};                        ///< at the peak
-  std::vector<Bytes> live{};                ///< while each node runs; may be empty where the peak was estimated
+  /// while each node runs; may be empty where the peak was estimated
+  std::vector<Bytes> live{};
   bool estimated = false;
 };
 
 /// What the simulator says of one batch size's graph.
 [[nodiscard]] inline BatchMemory batch_memory(std::int64_t batch, const StepGraph& graph) {
   MemoryAnalysis m = analyse_memory(graph);
-  return {.batch = batch, .peak = m.peak, .by_role = m.peak_by_role, .workspace = m.peak_workspace, .live = std::move(m.live_during)};
+  return {.batch = batch,
+          .peak = m.peak,
+          .by_role = m.peak_by_role,
+          .workspace = m.peak_workspace,
+          .live = std::move(m.live_during)};
 }
 
 namespace detail {
 
 // What has a colour of its own; the rest is "other".
-inline constexpr std::array batch_roles = {Role::parameter, Role::optimizer_state, Role::gradient, Role::activation};
+inline constexpr std::array batch_roles = {Role::parameter, Role::optimizer_state, Role::gradient,
+                                           Role::activation};
 
 // Room for bars side by side in a chart with one place a batch size.
 inline constexpr double bar_margin = 0.2;
 
-[[nodiscard]] inline Chart batch_chart(std::string title, const std::vector<BatchMemory>& batches, std::optional<Bytes> cap) {
+[[nodiscard]] inline Chart batch_chart(std::string title, const std::vector<BatchMemory>& batches,
+                                       std::optional<Bytes> cap) {
   Bytes most = cap.value_or(Bytes{});
   for (const BatchMemory& b : batches) most = std::max(most, b.peak);
-  Chart chart{{.title = std::move(title), .subtitle = "", .x_label = "batch size", .unit = AxisUnit::bytes},
-              {.x_max = static_cast<double>(batches.size()), .y_max = static_cast<double>(most.count) * 1.05}};
+  Chart chart{
+      {.title = std::move(title), .subtitle = "", .x_label = "batch size", .unit = AxisUnit::bytes},
+      {.x_max = static_cast<double>(batches.size()),
+       .y_max = static_cast<double>(most.count) * 1.05}};
   if (cap) chart.horizontal(static_cast<double>(cap->count), "limit " + format_bytes(*cap));
   std::vector<std::string> names;
-  for (const BatchMemory& b : batches) names.push_back(std::to_string(b.batch) + (b.estimated ? " (estimated)" : ""));
+  for (const BatchMemory& b : batches)
+    names.push_back(std::to_string(b.batch) + (b.estimated ? " (estimated)" : ""));
   chart.categories(std::move(names));
   return chart;
 }
@@ -64,13 +74,15 @@ inline constexpr double bar_margin = 0.2;
 
 }  // namespace detail
 
-[[nodiscard]] inline std::string batch_peaks_svg(const std::vector<BatchMemory>& batches, std::optional<Bytes> cap = {}) {
+[[nodiscard]] inline std::string batch_peaks_svg(const std::vector<BatchMemory>& batches,
+                                                 std::optional<Bytes> cap = {}) {
   Chart chart = detail::batch_chart("Peak memory by batch size", batches, cap);
   for (std::size_t i = 0; i < batches.size(); ++i) {
     const BatchMemory& b = batches[i];
     const bool fits = !cap || b.peak <= *cap;
     const auto x = static_cast<double>(i), y = static_cast<double>(b.peak.count);
-    chart.box(x + detail::bar_margin, x + 1 - detail::bar_margin, 0, y, detail::tone(fits ? "#4e79a7" : "#e15759", b),
+    chart.box(x + detail::bar_margin, x + 1 - detail::bar_margin, 0, y,
+              detail::tone(fits ? "#4e79a7" : "#e15759", b),
               "batch " + std::to_string(b.batch) + ": " + format_bytes(b.peak));
     chart.label(x + 0.5, y, format_bytes(b.peak));
   }
@@ -78,7 +90,8 @@ inline constexpr double bar_margin = 0.2;
   return chart.svg();
 }
 
-[[nodiscard]] inline std::string batch_stacks_svg(const std::vector<BatchMemory>& batches, std::optional<Bytes> cap = {}) {
+[[nodiscard]] inline std::string batch_stacks_svg(const std::vector<BatchMemory>& batches,
+                                                  std::optional<Bytes> cap = {}) {
   constexpr std::string_view other_color = "#8a8d91";
   Chart chart = detail::batch_chart("Peak memory by batch size and role", batches, cap);
   for (std::size_t i = 0; i < batches.size(); ++i) {
@@ -87,23 +100,29 @@ inline constexpr double bar_margin = 0.2;
     const auto stack = [&](std::string_view name, std::string_view color, Bytes bytes) {
       const auto x = static_cast<double>(i);
       if (bytes > Bytes{0})
-        chart.box(x + detail::bar_margin, x + 1 - detail::bar_margin, static_cast<double>(below.count),
-                  static_cast<double>((below + bytes).count), detail::tone(color, b),
-                  "batch " + std::to_string(b.batch) + ", " + std::string(name) + ": " + format_bytes(bytes));
+        chart.box(x + detail::bar_margin, x + 1 - detail::bar_margin,
+                  static_cast<double>(below.count), static_cast<double>((below + bytes).count),
+                  detail::tone(color, b),
+                  "batch " + std::to_string(b.batch) + ", " + std::string(name) + ": " +
+                      format_bytes(bytes));
       below += bytes;
     };
-    for (Role role : detail::batch_roles) stack(to_string(role), color_of(role), b.by_role[static_cast<std::size_t>(role)]);
+    for (Role role : detail::batch_roles)
+      stack(to_string(role), color_of(role), b.by_role[static_cast<std::size_t>(role)]);
     stack("other", other_color, b.peak - below);
-    chart.label(static_cast<double>(i) + 0.5, static_cast<double>(b.peak.count), format_bytes(b.peak));
+    chart.label(static_cast<double>(i) + 0.5, static_cast<double>(b.peak.count),
+                format_bytes(b.peak));
   }
   std::vector<LegendEntry> legend;
-  for (Role role : detail::batch_roles) legend.push_back({std::string(color_of(role)), std::string(to_string(role))});
+  for (Role role : detail::batch_roles)
+    legend.push_back({std::string(color_of(role)), std::string(to_string(role))});
   legend.push_back({std::string(other_color), "other"});
   chart.legend(std::move(legend));
   return chart.svg();
 }
 
-[[nodiscard]] inline std::string batch_curves_svg(const std::vector<BatchMemory>& batches, std::optional<Bytes> cap = {}) {
+[[nodiscard]] inline std::string batch_curves_svg(const std::vector<BatchMemory>& batches,
+                                                  std::optional<Bytes> cap = {}) {
   constexpr std::array<std::string_view, 8> colors = {"#4e79a7", "#f28e2b", "#59a14f", "#e15759",
                                                       "#b07aa1", "#76b7b2", "#9c755f", "#8a8d91"};
   Bytes most = cap.value_or(Bytes{});
@@ -120,8 +139,9 @@ inline constexpr double bar_margin = 0.2;
     for (Bytes b : batches[i].live) values.push_back(static_cast<double>(b.count));
     if (values.empty()) continue;
     chart.curve(values, colors[i % colors.size()]);
-    legend.push_back({std::string(colors[i % colors.size()]),
-                      "batch " + std::to_string(batches[i].batch) + (batches[i].estimated ? " (estimated)" : "")});
+    legend.push_back(
+        {std::string(colors[i % colors.size()]), "batch " + std::to_string(batches[i].batch) +
+                                                     (batches[i].estimated ? " (estimated)" : "")});
   }
   chart.legend(std::move(legend));
   if (cap) chart.horizontal(static_cast<double>(cap->count), "limit " + format_bytes(*cap));

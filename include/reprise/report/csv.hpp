@@ -8,9 +8,11 @@
 //                                               1,"conv, ""same""",120.5
 //   read_csv<Row>(std::cin, columns)            the same rows
 //
-// A column is a member of the row: integers, doubles (in the shortest text that reads back the same; inf is allowed), booleans,
-// strings, optional integers (empty for none), and lists of integers or doubles (separated by spaces). Reading finds columns by
-// their name, in any order, passes over those that it does not know, and refuses with the line and the column what it cannot read.
+// A column is a member of the row: integers, doubles (in the shortest text that reads back the
+// same; inf is allowed), booleans, strings, optional integers (empty for none), and lists of
+// integers or doubles (separated by spaces). Reading finds columns by their name, in any order,
+// passes over those that it does not know, and refuses with the line and the column what it cannot
+// read.
 
 #include <algorithm>
 #include <array>
@@ -32,10 +34,10 @@
 
 namespace reprise {
 
-// --- Cells --------------------------------------------------------------------------------------------------------------
+// --- Cells ---------------------------------------------------------------------------------------
 
 template <class Number>
-  requires std::is_arithmetic_v<Number>
+requires std::is_arithmetic_v<Number>
 void append_cell(std::string& out, Number number) {
   if constexpr (std::is_same_v<Number, bool>) {
     out += number ? '1' : '0';
@@ -70,7 +72,7 @@ void append_cell(std::string& out, const std::vector<Number>& list) {
 
 /// False where the text is not what the member holds.
 template <class Number>
-  requires std::is_arithmetic_v<Number>
+requires std::is_arithmetic_v<Number>
 [[nodiscard]] bool parse_cell(std::string_view text, Number& number) {
   if constexpr (std::is_same_v<Number, bool>) {
     number = text == "1";
@@ -102,7 +104,7 @@ template <class Number>
   return true;
 }
 
-// --- Tables -------------------------------------------------------------------------------------------------------------
+// --- Tables --------------------------------------------------------------------------------------
 
 template <class Row, class Member>
 struct CsvColumn {
@@ -111,24 +113,29 @@ struct CsvColumn {
 };
 
 template <class Row, class Member>
-[[nodiscard]] constexpr CsvColumn<Row, Member> csv_column(std::string_view name, Member Row::*member) {
+[[nodiscard]] constexpr CsvColumn<Row, Member> csv_column(std::string_view name,
+                                                          Member Row::*member) {
   return {name, member};
 }
 
 /// Throws Errc::io where the stream fails.
 template <class Row, class... Members>
-void write_csv(std::ostream& out, const std::vector<Row>& rows, const std::tuple<CsvColumn<Row, Members>...>& columns) {
+void write_csv(std::ostream& out, const std::vector<Row>& rows,
+               const std::tuple<CsvColumn<Row, Members>...>& columns) {
   std::string text;
   const auto line = [&](const auto& cell) {
     std::apply([&](const auto&... column) { ((cell(column), text += ','), ...); }, columns);
     text.back() = '\n';
   };
   line([&](const auto& column) { text += column.name; });
-  for (const Row& row : rows) line([&](const auto& column) { append_cell(text, row.*column.member); });
-  if (!(out << text << std::flush)) throw Error(Errc::io, "the table could not be written: the stream has failed");
+  for (const Row& row : rows)
+    line([&](const auto& column) { append_cell(text, row.*column.member); });
+  if (!(out << text << std::flush))
+    throw Error(Errc::io, "the table could not be written: the stream has failed");
 }
 
-/// Splits CSV into records, quotes taken off. Lines end in LF or CR LF; quoted cells may hold either.
+/// Splits CSV into records, quotes taken off. Lines end in LF or CR LF; quoted cells may hold
+/// either.
 class CsvRecords {
  public:
   explicit CsvRecords(std::istream& in) : in_(in) {}
@@ -154,7 +161,8 @@ class CsvRecords {
   int quoted(std::string& cell) {
     for (;;) {
       int c = in_.get();
-      if (c == std::istream::traits_type::eof()) throw Error(Errc::bad_format, "line " + std::to_string(line_) + ": a quote is not closed");
+      if (c == std::istream::traits_type::eof())
+        throw Error(Errc::bad_format, "line " + std::to_string(line_) + ": a quote is not closed");
       if (c == '\n') ++lines_in_record_;
       if (c != '"') {
         cell += static_cast<char>(c);
@@ -167,7 +175,8 @@ class CsvRecords {
       }
       if (c == '\r' && in_.peek() == '\n') c = in_.get();
       if (c == ',' || c == '\n' || c == std::istream::traits_type::eof()) return c;
-      throw Error(Errc::bad_format, "line " + std::to_string(line_) + ": text follows a quoted cell");
+      throw Error(Errc::bad_format,
+                  "line " + std::to_string(line_) + ": text follows a quoted cell");
     }
   }
 
@@ -177,28 +186,35 @@ class CsvRecords {
 
 /// Throws Errc::bad_format with the line, and the column where there is one.
 template <class Row, class... Members>
-[[nodiscard]] std::vector<Row> read_csv(std::istream& in, const std::tuple<CsvColumn<Row, Members>...>& columns) {
+[[nodiscard]] std::vector<Row> read_csv(std::istream& in,
+                                        const std::tuple<CsvColumn<Row, Members>...>& columns) {
   CsvRecords records{in};
   std::vector<std::string> header, cells;
-  if (!records.next(header)) throw Error(Errc::bad_format, "line 1: the table is empty; it must start with the names of its columns");
+  if (!records.next(header))
+    throw Error(Errc::bad_format,
+                "line 1: the table is empty; it must start with the names of its columns");
   const auto place = [&](std::string_view name) {
     const auto it = std::find(header.begin(), header.end(), name);
-    if (it == header.end()) throw Error(Errc::bad_format, "line 1: there is no column " + std::string(name));
+    if (it == header.end())
+      throw Error(Errc::bad_format, "line 1: there is no column " + std::string(name));
     return static_cast<std::size_t>(it - header.begin());
   };
-  const auto places = std::apply([&](const auto&... column) { return std::array{place(column.name)...}; }, columns);
+  const auto places =
+      std::apply([&](const auto&... column) { return std::array{place(column.name)...}; }, columns);
   std::vector<Row> rows;
   while (records.next(cells)) {
     const auto fail = [&](const std::string& what) {
       return Error(Errc::bad_format, "line " + std::to_string(records.line()) + ": " + what);
     };
     if (cells.size() != header.size())
-      throw fail(std::to_string(cells.size()) + " cells under " + std::to_string(header.size()) + " columns");
+      throw fail(std::to_string(cells.size()) + " cells under " + std::to_string(header.size()) +
+                 " columns");
     Row& row = rows.emplace_back();
     std::size_t i = 0;
     const auto set = [&](const auto& column) {
       const std::string& cell = cells[places[i++]];
-      if (!parse_cell(cell, row.*column.member)) throw fail(std::string(column.name) + ": '" + printable(cell) + "' cannot be read");
+      if (!parse_cell(cell, row.*column.member))
+        throw fail(std::string(column.name) + ": '" + printable(cell) + "' cannot be read");
     };
     std::apply([&](const auto&... column) { (set(column), ...); }, columns);
   }

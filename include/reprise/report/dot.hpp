@@ -1,5 +1,6 @@
 #pragma once
-// A picture of a step, for Graphviz: nodes as boxes in one cluster a phase, edges coloured by the role of the value that flows.
+// A picture of a step, for Graphviz: nodes as boxes in one cluster a phase, edges coloured by the
+// role of the value that flows.
 //
 //   write_dot(std::cout, graph);                                          dot -Tsvg step.dot > step.svg
 //   write_dot(std::cout, graph, {.around = NodeId{12}, .radius = 2});     what is at most two edges away from one node
@@ -9,8 +10,8 @@
 //   }
 //   n0 -> n1 [label="h 8.00 KiB", color="#f28e2b"];         through h, an activation
 //
-// Values from before the step are ellipses, what the step hands over ends in a double one; order without data is dashed, an update
-// dotted. Any name gives valid DOT.
+// Values from before the step are ellipses, what the step hands over ends in a double one; order
+// without data is dashed, an update dotted. Any name gives valid DOT.
 
 #include <algorithm>
 #include <cstddef>
@@ -37,10 +38,12 @@ struct DotOptions {
   NodeId around{};         ///< draw this node and what is near; none: draw everything
   std::size_t radius = 2;  ///< how many edges away is still near, in either direction
   bool order_edges = true;
-  bool outside_values = true;  ///< parameters, inputs and other values from before the step, and what the step hands over
+  /// parameters, inputs and other values from before the step, and what the step hands over
+  bool outside_values = true;
 };
 
-/// Text as a quoted DOT string. Control characters and what is not UTF-8 become '?', "\n" stays a line break.
+/// Text as a quoted DOT string. Control characters and what is not UTF-8 become '?', "\n" stays a
+/// line break.
 [[nodiscard]] inline std::string dot_quoted(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {
@@ -56,16 +59,22 @@ struct DotOptions {
   return out += '"';
 }
 
-/// Counts how many edges away from the first node the others are: a visitor of Boost.Graph's search in both directions.
+/// Counts how many edges away from the first node the others are: a visitor of Boost.Graph's search
+/// in both directions.
 struct DistanceVisitor : boost::neighbor_bfs_visitor<> {
   std::vector<std::size_t>* away = nullptr;  // by node
 
-  void tree_out_edge(EdgeId e, const GraphAdapter<StepGraph>& g) { (*away)[target(e, g).index] = (*away)[source(e, g).index] + 1; }
-  void tree_in_edge(EdgeId e, const GraphAdapter<StepGraph>& g) { (*away)[source(e, g).index] = (*away)[target(e, g).index] + 1; }
+  void tree_out_edge(EdgeId e, const GraphAdapter<StepGraph>& g) {
+    (*away)[target(e, g).index] = (*away)[source(e, g).index] + 1;
+  }
+  void tree_in_edge(EdgeId e, const GraphAdapter<StepGraph>& g) {
+    (*away)[source(e, g).index] = (*away)[target(e, g).index] + 1;
+  }
 };
 
 /// Whether each node is at most `radius` edges away from one, in either direction.
-[[nodiscard]] inline std::vector<bool> nodes_near(const GraphAdapter<StepGraph>& adapter, NodeId around, std::size_t radius) {
+[[nodiscard]] inline std::vector<bool> nodes_near(const GraphAdapter<StepGraph>& adapter,
+                                                  NodeId around, std::size_t radius) {
   constexpr std::size_t not_found = std::numeric_limits<std::size_t>::max();
   std::vector<std::size_t> away(num_vertices(adapter), not_found);
   std::vector<boost::default_color_type> colors(num_vertices(adapter));
@@ -73,7 +82,9 @@ struct DistanceVisitor : boost::neighbor_bfs_visitor<> {
   visitor.away = &away;
   away[around.index] = 0;
   boost::neighbor_breadth_first_search(
-      adapter, around, boost::visitor(visitor).color_map(boost::make_iterator_property_map(colors.begin(), NodeIndexMap{})));
+      adapter, around,
+      boost::visitor(visitor).color_map(
+          boost::make_iterator_property_map(colors.begin(), NodeIndexMap{})));
   std::vector<bool> near(away.size());
   for (std::size_t i = 0; i < away.size(); ++i) near[i] = away[i] <= radius && away[i] != not_found;
   return near;
@@ -82,15 +93,21 @@ struct DistanceVisitor : boost::neighbor_bfs_visitor<> {
 class DotWriter {
  public:
   DotWriter(std::ostream& out, const StepGraph& graph, const DotOptions& options)
-      : out_(out), graph_(graph), options_(options), adapter_(graph, options.order_edges ? Edges::data_and_order : Edges::data) {
+      : out_(out),
+        graph_(graph),
+        options_(options),
+        adapter_(graph, options.order_edges ? Edges::data_and_order : Edges::data) {
     if (options.around.valid() && options.around.index >= graph.node_count())
       throw Error(Errc::bad_argument, "no such node to draw around");
-    drawn_ = options.around.valid() ? nodes_near(adapter_, options.around, options.radius) : std::vector<bool>(graph.node_count(), true);
+    drawn_ = options.around.valid() ? nodes_near(adapter_, options.around, options.radius)
+                                    : std::vector<bool>(graph.node_count(), true);
   }
 
   void write() {
-    out_ << "digraph " << dot_quoted(graph_.name()) << " {\n  fontname=\"sans-serif\"; fontsize=12;\n"
-         << "  node [shape=box, style=\"rounded,filled\", fillcolor=white, fontname=\"sans-serif\", fontsize=10];\n"
+    out_ << "digraph " << dot_quoted(graph_.name())
+         << " {\n  fontname=\"sans-serif\"; fontsize=12;\n"
+         << "  node [shape=box, style=\"rounded,filled\", fillcolor=white, "
+            "fontname=\"sans-serif\", fontsize=10];\n"
          << "  edge [fontname=\"sans-serif\", fontsize=8];\n";
     write_cluster(Phase::forward, "#e8f1fb");
     write_cluster(Phase::backward, "#fdf0e3");
@@ -106,8 +123,8 @@ class DotWriter {
     for (std::size_t i = 0; i < graph_.node_count(); ++i) {
       if (!drawn_[i] || graph_.nodes()[i].phase != phase) continue;
       if (!any)
-        out_ << "  subgraph cluster_" << to_string(phase) << " {\n    label=" << to_string(phase) << "; color=\"" << color
-             << "\"; bgcolor=\"" << color << "\";\n";
+        out_ << "  subgraph cluster_" << to_string(phase) << " {\n    label=" << to_string(phase)
+             << "; color=\"" << color << "\"; bgcolor=\"" << color << "\";\n";
       any = true;
       write_node(NodeId{i});
     }
@@ -120,7 +137,8 @@ class DotWriter {
     if (!n.op.empty()) label += "\n" + n.op;
     label += "\n" + format_time(n.time);
     if (n.workspace != Bytes{0}) label += ", workspace " + format_bytes(n.workspace);
-    out_ << "    n" << id.index << " [label=" << dot_quoted(label) << ", tooltip=" << dot_quoted("node " + std::to_string(n.id));
+    out_ << "    n" << id.index << " [label=" << dot_quoted(label)
+         << ", tooltip=" << dot_quoted("node " + std::to_string(n.id));
     if (!n.recomputable) out_ << ", penwidth=2";
     if (id == options_.around) out_ << ", color=\"#d62728\", penwidth=3";
     out_ << "];\n";
@@ -137,7 +155,8 @@ class DotWriter {
   }
 
   void write_value_attributes(ValueId v) {
-    out_ << " [label=" << dot_quoted(label_of(v)) << ", color=\"" << color_of(graph_.value(v).role) << "\"];\n";
+    out_ << " [label=" << dot_quoted(label_of(v)) << ", color=\"" << color_of(graph_.value(v).role)
+         << "\"];\n";
   }
 
   void write_outside_values() {
@@ -147,11 +166,14 @@ class DotWriter {
       for (ValueId v : reads(graph_, NodeId{i})) {
         if (producer(graph_, v).valid()) continue;
         declare(v, 'v');
-        out_ << "  v" << v.index << " -> n" << i << " [color=\"" << color_of(graph_.value(v).role) << "\"];\n";
+        out_ << "  v" << v.index << " -> n" << i << " [color=\"" << color_of(graph_.value(v).role)
+             << "\"];\n";
       }
-      for (ValueId v : graph_.updates(NodeId{i})) {  // backwards: edges against the order upset the ranks of clusters
+      // backwards: edges against the order upset the ranks of clusters
+      for (ValueId v : graph_.updates(NodeId{i})) {
         declare(v, 'v');
-        out_ << "  v" << v.index << " -> n" << i << " [dir=back, style=dotted, color=\"" << color_of(graph_.value(v).role) << "\"];\n";
+        out_ << "  v" << v.index << " -> n" << i << " [dir=back, style=dotted, color=\""
+             << color_of(graph_.value(v).role) << "\"];\n";
       }
     }
     declared_.assign(graph_.value_count(), false);
@@ -159,7 +181,8 @@ class DotWriter {
       const NodeId maker = graph_.value(v).producer;
       if (!maker.valid() || !drawn_[maker.index] || declared_[v.index]) continue;
       declare(v, 'o');
-      out_ << "  n" << maker.index << " -> o" << v.index << " [color=\"" << color_of(graph_.value(v).role) << "\"];\n";
+      out_ << "  n" << maker.index << " -> o" << v.index << " [color=\""
+           << color_of(graph_.value(v).role) << "\"];\n";
     }
   }
 
@@ -167,16 +190,20 @@ class DotWriter {
     if (declared_[v.index]) return;
     declared_[v.index] = true;
     const Value& value = graph_.value(v);
-    out_ << "  " << prefix << v.index << " [label=" << dot_quoted(label_of(v)) << ", shape=ellipse, peripheries=" << (prefix == 'o' ? 2 : 1)
+    out_ << "  " << prefix << v.index << " [label=" << dot_quoted(label_of(v))
+         << ", shape=ellipse, peripheries=" << (prefix == 'o' ? 2 : 1)
          << ", style=filled, fillcolor=\"" << color_of(value.role) << "55\", tooltip="
-         << dot_quoted(std::string(to_string(value.role)) + ", value " + std::to_string(value.id)) << "];\n";
+         << dot_quoted(std::string(to_string(value.role)) + ", value " + std::to_string(value.id))
+         << "];\n";
   }
 
   // A view shows the bytes of what it is a view of.
   [[nodiscard]] std::string label_of(ValueId v) const {
     const Value& value = graph_.value(v);
     const std::string name = value.name.empty() ? "value " + std::to_string(value.id) : value.name;
-    return name + (value.owns() ? " " + format_bytes(value.bytes) : value.alias_of.valid() ? " (view)" : " (in place)");
+    return name + (value.owns()             ? " " + format_bytes(value.bytes)
+                   : value.alias_of.valid() ? " (view)"
+                                            : " (in place)");
   }
 
   std::ostream& out_;
@@ -190,7 +217,8 @@ class DotWriter {
 /// Throws Errc::bad_argument where `around` is no node, Errc::io where the stream fails.
 inline void write_dot(std::ostream& out, const StepGraph& graph, const DotOptions& options = {}) {
   DotWriter{out, graph, options}.write();
-  if (!out.flush()) throw Error(Errc::io, "the picture could not be written: the stream has failed");
+  if (!out.flush())
+    throw Error(Errc::io, "the picture could not be written: the stream has failed");
 }
 
 }  // namespace reprise

@@ -1,5 +1,6 @@
 #pragma once
-// A recomputation as a picture, for Graphviz: sources as ellipses, what runs again dashed, and the uses that need it.
+// A recomputation as a picture, for Graphviz: sources as ellipses, what runs again dashed, and the
+// uses that need it.
 //
 //   write_dot(std::cout, graph, schedule, extract(graph, schedule).recomputations[0]);        dot -Tsvg again.dot > again.svg
 //
@@ -23,11 +24,17 @@ namespace reprise {
 
 class RecomputationDotWriter {
  public:
-  RecomputationDotWriter(std::ostream& out, const StepGraph& graph, std::span<const NodeId> schedule, const Recomputation& recomputation)
-      : out_(out), graph_(graph), schedule_(schedule), r_(recomputation), clones_(clone_numbers(graph, schedule)) {}
+  RecomputationDotWriter(std::ostream& out, const StepGraph& graph,
+                         std::span<const NodeId> schedule, const Recomputation& recomputation)
+      : out_(out),
+        graph_(graph),
+        schedule_(schedule),
+        r_(recomputation),
+        clones_(clone_numbers(graph, schedule)) {}
 
   void write() {
-    out_ << "digraph " << dot_quoted(name_of(graph_.value(r_.value)) + " again") << " {\n  rankdir=LR;\n"
+    out_ << "digraph " << dot_quoted(name_of(graph_.value(r_.value)) + " again")
+         << " {\n  rankdir=LR;\n"
          << "  node [shape=box, fillcolor=white, fontname=\"sans-serif\", fontsize=10];\n"
          << "  edge [fontname=\"sans-serif\", fontsize=8];\n";
     for (const InstanceSource& s : r_.sources) write_source(s);
@@ -39,23 +46,30 @@ class RecomputationDotWriter {
 
  private:
   static std::string id_of(const InstanceSource& s) {
-    return "v" + std::to_string(s.value.index) + (s.made_by == no_index ? "" : "_" + std::to_string(s.made_by));
+    return "v" + std::to_string(s.value.index) +
+           (s.made_by == no_index ? "" : "_" + std::to_string(s.made_by));
   }
 
   void write_source(const InstanceSource& s) {
-    out_ << "  " << id_of(s) << " [label=" << dot_quoted(label_of(graph_, s)) << ", shape=ellipse, style=filled, fillcolor=\""
-         << color_of(graph_.value(s.value).role) << "55\"];\n";
+    out_ << "  " << id_of(s) << " [label=" << dot_quoted(label_of(graph_, s))
+         << ", shape=ellipse, style=filled, fillcolor=\"" << color_of(graph_.value(s.value).role)
+         << "55\"];\n";
   }
 
   void write_run(std::uint32_t o, std::string_view style) {
     const Node& n = graph_.node(schedule_[o]);
-    out_ << "  s" << o << " [label=" << dot_quoted(name_of(n, clones_[o]) + "\nstep " + std::to_string(o) + ", " + format_time(n.time))
+    out_ << "  s" << o << " [label="
+         << dot_quoted(name_of(n, clones_[o]) + "\nstep " + std::to_string(o) + ", " +
+                       format_time(n.time))
          << ", style=\"" << style << "\"];\n";
   }
 
   void write_read(const InstanceRead& read) {
-    const bool inside = read.made_by != no_index && std::binary_search(r_.occurrences.begin(), r_.occurrences.end(), read.made_by);
-    write_edge(inside ? "s" + std::to_string(read.made_by) : id_of({read.value, read.made_by}), read.read_by, read.value);
+    const bool inside =
+        read.made_by != no_index &&
+        std::binary_search(r_.occurrences.begin(), r_.occurrences.end(), read.made_by);
+    write_edge(inside ? "s" + std::to_string(read.made_by) : id_of({read.value, read.made_by}),
+               read.read_by, read.value);
   }
 
   void write_use(std::uint32_t o) {
@@ -65,8 +79,8 @@ class RecomputationDotWriter {
   }
 
   void write_edge(const std::string& from, std::uint32_t to, ValueId v) {
-    out_ << "  " << from << " -> s" << to << " [label=" << dot_quoted(name_of(graph_.value(v))) << ", color=\""
-         << color_of(graph_.value(v).role) << "\"];\n";
+    out_ << "  " << from << " -> s" << to << " [label=" << dot_quoted(name_of(graph_.value(v)))
+         << ", color=\"" << color_of(graph_.value(v).role) << "\"];\n";
   }
 
   std::ostream& out_;
@@ -77,9 +91,11 @@ class RecomputationDotWriter {
 };
 
 /// Throws Errc::io where the stream fails.
-inline void write_dot(std::ostream& out, const StepGraph& graph, std::span<const NodeId> schedule, const Recomputation& recomputation) {
+inline void write_dot(std::ostream& out, const StepGraph& graph, std::span<const NodeId> schedule,
+                      const Recomputation& recomputation) {
   RecomputationDotWriter{out, graph, schedule, recomputation}.write();
-  if (!out.flush()) throw Error(Errc::io, "the picture could not be written: the stream has failed");
+  if (!out.flush())
+    throw Error(Errc::io, "the picture could not be written: the stream has failed");
 }
 
 }  // namespace reprise

@@ -1,12 +1,14 @@
 #pragma once
-// One page about a profile: plots, tables that sort and search, and a memory curve that names what is alive.
+// One page about a profile: plots, tables that sort and search, and a memory curve that names what
+// is alive.
 //
 //   std::ofstream file{"report.html"};
 //   write_html_report(file, profile, activation_metrics(profile), {.budget = 4_GiB});
 //
-// The page stands alone: opened from a file it loads nothing (a content security policy forbids it), follows the reader's light or
-// dark, and can be used with the keyboard: Tab to the memory curve, then the arrow keys; every column has a button that sorts. Its
-// numbers are those of the CSV files (report/stats.hpp), to the last digit.
+// The page stands alone: opened from a file it loads nothing (a content security policy forbids
+// it), follows the reader's light or dark, and can be used with the keyboard: Tab to the memory
+// curve, then the arrow keys; every column has a button that sorts. Its numbers are those of the
+// CSV files (report/stats.hpp), to the last digit.
 
 #include <array>
 #include <cmath>
@@ -38,7 +40,8 @@ struct HtmlReportOptions {
   std::string note{};             ///< a sentence below the title: what was measured, where
 };
 
-/// JSON for a script element: as append_json_string, but '<' cannot end the element, and what is not UTF-8 becomes '?'.
+/// JSON for a script element: as append_json_string, but '<' cannot end the element, and what is
+/// not UTF-8 becomes '?'.
 inline void append_script_string(std::string& out, std::string_view text) {
   std::string quoted;
   append_json_string(quoted, is_utf8(text) ? std::string(text) : printable(text, text.size()));
@@ -48,9 +51,14 @@ inline void append_script_string(std::string& out, std::string_view text) {
   }
 }
 
-/// One value of the page's data; none is null, and infinity a word, since JSON has no number for it.
-inline void append_script_value(std::string& out, const std::string& text) { append_script_string(out, text); }
-inline void append_script_value(std::string& out, std::int64_t number) { append_json_number(out, number); }
+/// One value of the page's data; none is null, and infinity a word, since JSON has no number for
+/// it.
+inline void append_script_value(std::string& out, const std::string& text) {
+  append_script_string(out, text);
+}
+inline void append_script_value(std::string& out, std::int64_t number) {
+  append_json_number(out, number);
+}
 inline void append_script_value(std::string& out, bool yes) { out += yes ? "true" : "false"; }
 inline void append_script_value(std::string& out, std::optional<std::int64_t> number) {
   if (number) append_json_number(out, *number);
@@ -72,16 +80,21 @@ void append_script_list(std::string& out, const Rows& rows, const Get& get) {
   out += ']';
 }
 
-/// A table of the page: heading, kind (how the script shows it), key (the CSV's column) and where the values are.
+/// A table of the page: heading, kind (how the script shows it), key (the CSV's column) and where
+/// the values are.
 class HtmlTable {
  public:
-  HtmlTable(std::string id, std::string caption) : id_(std::move(id)), caption_(std::move(caption)) {}
+  HtmlTable(std::string id, std::string caption)
+      : id_(std::move(id)), caption_(std::move(caption)) {}
 
   template <class Rows, class Get>
-  void column(std::string_view key, std::string_view kind, std::string_view heading, const Rows& rows, const Get& get) {
-    headings_ += "<th scope=\"col\" aria-sort=\"none\"" + std::string(kind == "text" ? " class=\"text\"" : "") +
+  void column(std::string_view key, std::string_view kind, std::string_view heading,
+              const Rows& rows, const Get& get) {
+    headings_ += "<th scope=\"col\" aria-sort=\"none\"" +
+                 std::string(kind == "text" ? " class=\"text\"" : "") +
                  "><button type=\"button\">" + markup_text(heading) + "</button></th>";
-    data_ += (data_.empty() ? "{\"key\":\"" : ",{\"key\":\"") + std::string(key) + "\",\"kind\":\"" + std::string(kind) + "\",\"values\":";
+    data_ += (data_.empty() ? "{\"key\":\"" : ",{\"key\":\"") + std::string(key) +
+             "\",\"kind\":\"" + std::string(kind) + "\",\"values\":";
     append_script_list(data_, rows, get);
     data_ += '}';
     count_ = rows.size();
@@ -91,10 +104,14 @@ class HtmlTable {
     return "\"" + id_ + "\":{\"count\":" + std::to_string(count_) + ",\"columns\":[" + data_ + "]}";
   }
   [[nodiscard]] std::string html() const {
-    return "<div class=\"tools\"><label for=\"" + id_ + "-search\">Search</label><input type=\"search\" id=\"" + id_ +
-           "-search\" placeholder=\"name or op\"><span id=\"" + id_ + "-count\" role=\"status\"></span><button type=\"button\" id=\"" +
-           id_ + "-more\" hidden>Show all</button></div>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" +
-           markup_text(caption_) + "\"><table id=\"" + id_ + "\"><thead><tr>" + headings_ + "</tr></thead><tbody></tbody></table></div>\n";
+    return "<div class=\"tools\"><label for=\"" + id_ +
+           "-search\">Search</label><input type=\"search\" id=\"" + id_ +
+           "-search\" placeholder=\"name or op\"><span id=\"" + id_ +
+           "-count\" role=\"status\"></span><button type=\"button\" id=\"" + id_ +
+           "-more\" hidden>Show all</button></div>\n<div class=\"scroll\" tabindex=\"0\" "
+           "role=\"region\" aria-label=\"" +
+           markup_text(caption_) + "\"><table id=\"" + id_ + "\"><thead><tr>" + headings_ +
+           "</tr></thead><tbody></tbody></table></div>\n";
   }
 
  private:
@@ -111,10 +128,14 @@ class HtmlTable {
   t.column("op", "text", "op", rows, [](const NodeStats& r) { return r.op; });
   t.column("phase", "text", "phase", rows, [](const NodeStats& r) { return r.phase; });
   t.column("time_us", "time", "time", rows, [](const NodeStats& r) { return r.time_us; });
-  t.column("output_bytes", "bytes", "outputs", rows, [](const NodeStats& r) { return r.output_bytes; });
-  t.column("workspace_bytes", "bytes", "workspace", rows, [](const NodeStats& r) { return r.workspace_bytes; });
+  t.column("output_bytes", "bytes", "outputs", rows,
+           [](const NodeStats& r) { return r.output_bytes; });
+  t.column("workspace_bytes", "bytes", "workspace", rows,
+           [](const NodeStats& r) { return r.workspace_bytes; });
   t.column("live_bytes", "bytes", "live", rows, [](const NodeStats& r) { return r.live_bytes; });
-  if (measured) t.column("active_peak_bytes", "bytes", "measured peak", rows, [](const NodeStats& r) { return r.active_peak_bytes; });
+  if (measured)
+    t.column("active_peak_bytes", "bytes", "measured peak", rows,
+             [](const NodeStats& r) { return r.active_peak_bytes; });
   return t;
 }
 
@@ -122,17 +143,28 @@ class HtmlTable {
   HtmlTable t{"activations", "Activations"};
   t.column("id", "id", "id", rows, [](const ActivationStats& r) { return r.id; });
   t.column("name", "text", "name", rows, [](const ActivationStats& r) { return r.name; });
-  t.column("memory_bytes", "bytes", "size", rows, [](const ActivationStats& r) { return r.memory_bytes; });
-  t.column("created_node", "id", "created", rows, [](const ActivationStats& r) { return r.created_node; });
-  t.column("last_fw_node", "id", "last forward", rows, [](const ActivationStats& r) { return r.last_fw_node; });
-  t.column("first_bw_node", "id", "first backward", rows, [](const ActivationStats& r) { return r.first_bw_node; });
-  t.column("last_bw_node", "id", "last backward", rows, [](const ActivationStats& r) { return r.last_bw_node; });
-  t.column("inactive_time_us", "time", "inactive", rows, [](const ActivationStats& r) { return r.inactive_time_us; });
-  t.column("recomputable", "yes", "recomputable", rows, [](const ActivationStats& r) { return r.recomputable; });
-  t.column("recomp_time_us", "time", "recompute time", rows, [](const ActivationStats& r) { return r.recomp_time_us; });
-  t.column("recomp_memory_bytes", "bytes", "recompute memory", rows, [](const ActivationStats& r) { return r.recomp_memory_bytes; });
-  t.column("recompute_ratio", "ratio", "bytes per us", rows, [](const ActivationStats& r) { return r.recompute_ratio; });
-  t.column("swap_time_us", "time", "swap time", rows, [](const ActivationStats& r) { return r.swap_time_us; });
+  t.column("memory_bytes", "bytes", "size", rows,
+           [](const ActivationStats& r) { return r.memory_bytes; });
+  t.column("created_node", "id", "created", rows,
+           [](const ActivationStats& r) { return r.created_node; });
+  t.column("last_fw_node", "id", "last forward", rows,
+           [](const ActivationStats& r) { return r.last_fw_node; });
+  t.column("first_bw_node", "id", "first backward", rows,
+           [](const ActivationStats& r) { return r.first_bw_node; });
+  t.column("last_bw_node", "id", "last backward", rows,
+           [](const ActivationStats& r) { return r.last_bw_node; });
+  t.column("inactive_time_us", "time", "inactive", rows,
+           [](const ActivationStats& r) { return r.inactive_time_us; });
+  t.column("recomputable", "yes", "recomputable", rows,
+           [](const ActivationStats& r) { return r.recomputable; });
+  t.column("recomp_time_us", "time", "recompute time", rows,
+           [](const ActivationStats& r) { return r.recomp_time_us; });
+  t.column("recomp_memory_bytes", "bytes", "recompute memory", rows,
+           [](const ActivationStats& r) { return r.recomp_memory_bytes; });
+  t.column("recompute_ratio", "ratio", "bytes per us", rows,
+           [](const ActivationStats& r) { return r.recompute_ratio; });
+  t.column("swap_time_us", "time", "swap time", rows,
+           [](const ActivationStats& r) { return r.swap_time_us; });
   return t;
 }
 
@@ -141,23 +173,31 @@ class HtmlTable {
   const std::vector<StorageLifetime> lives = storage_lifetimes(graph);
   std::vector<std::size_t> all(graph.storage_count());
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
-  const auto owner = [&](std::size_t i) -> const Value& { return graph.value(graph.storage(StorageId{i}).owner); };
+  const auto owner = [&](std::size_t i) -> const Value& {
+    return graph.value(graph.storage(StorageId{i}).owner);
+  };
   std::string out = "\"storages\":{\"name\":";
-  append_script_list(out, all,
-                     [&](std::size_t i) { return owner(i).name.empty() ? "value " + std::to_string(owner(i).id) : owner(i).name; });
-  append_script_list(out += ",\"bytes\":", all, [&](std::size_t i) { return owner(i).bytes.count; });
-  append_script_list(out += ",\"role\":", all, [&](std::size_t i) { return static_cast<std::int64_t>(owner(i).role); });
-  append_script_list(out += ",\"first\":", all,
-                     [&](std::size_t i) { return lives[i].first.valid() ? std::int64_t{lives[i].first.index} : 0; });
+  append_script_list(out, all, [&](std::size_t i) {
+    return owner(i).name.empty() ? "value " + std::to_string(owner(i).id) : owner(i).name;
+  });
+  append_script_list(out += ",\"bytes\":", all,
+                     [&](std::size_t i) { return owner(i).bytes.count; });
+  append_script_list(out += ",\"role\":", all,
+                     [&](std::size_t i) { return static_cast<std::int64_t>(owner(i).role); });
+  append_script_list(out += ",\"first\":", all, [&](std::size_t i) {
+    return lives[i].first.valid() ? std::int64_t{lives[i].first.index} : 0;
+  });
   append_script_list(out += ",\"last\":", all, [&](std::size_t i) {
-    return lives[i].last.valid() ? std::int64_t{lives[i].last.index} : static_cast<std::int64_t>(graph.node_count());
+    return lives[i].last.valid() ? std::int64_t{lives[i].last.index}
+                                 : static_cast<std::int64_t>(graph.node_count());
   });
   return out + "}";
 }
 
 class HtmlReport {
  public:
-  HtmlReport(const Profile& profile, const std::vector<ActivationMetrics>& metrics, HtmlReportOptions options)
+  HtmlReport(const Profile& profile, const std::vector<ActivationMetrics>& metrics,
+             HtmlReportOptions options)
       : profile_(profile),
         graph_(profile.graph),
         options_(std::move(options)),
@@ -172,70 +212,96 @@ class HtmlReport {
     std::string out =
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
         "content=\"width=device-width,initial-scale=1\">\n"
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src "
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+        "'unsafe-inline'; script-src "
         "'unsafe-inline'\">\n<title>" +
-        markup_text(options_.title) + " — memory and time of a training step</title>\n<style>" + std::string(report_style) +
-        "</style></head>\n<body>\n";
-    out += "<a class=\"skip\" href=\"#main\">Skip to the content</a>\n<header><h1>" + markup_text(options_.title) + "</h1>\n";
+        markup_text(options_.title) + " — memory and time of a training step</title>\n<style>" +
+        std::string(report_style) + "</style></head>\n<body>\n";
+    out += "<a class=\"skip\" href=\"#main\">Skip to the content</a>\n<header><h1>" +
+           markup_text(options_.title) + "</h1>\n";
     if (!options_.note.empty()) out += "<p class=\"note\">" + markup_text(options_.note) + "</p>\n";
     out += facts() +
-           "</header>\n<nav aria-label=\"Sections\"><ul><li><a href=\"#curve\">Memory</a></li><li><a href=\"#runtime\">Runtime</a></li>"
-           "<li><a href=\"#activation-plots\">Activations</a></li><li><a href=\"#node-table\">Node table</a></li>"
-           "<li><a href=\"#activation-table\">Activation table</a></li></ul></nav>\n<main id=\"main\">\n";
-    out += memory_section() + section("runtime", "Runtime", plot(plots_.node_runtime(), "Runtime of every node"));
-    out += section(
-        "activation-plots", "Activations",
-        plot(plots_.activation_size(), "Size of every activation") + plot(plots_.inactive_time(), "Inactive time of every activation"));
-    out += section("node-table", "Node table", nodes_.html()) + section("activation-table", "Activation table", activations_.html());
-    out += "</main>\n<footer>Written by Reprise. Bytes and times are those of node_stats.csv and activation_stats.csv.</footer>\n";
-    out += "<script type=\"application/json\" id=\"data\">" + data() + "</script>\n<script>" + std::string(report_script) + "</script>\n";
+           "</header>\n<nav aria-label=\"Sections\"><ul><li><a "
+           "href=\"#curve\">Memory</a></li><li><a href=\"#runtime\">Runtime</a></li>"
+           "<li><a href=\"#activation-plots\">Activations</a></li><li><a href=\"#node-table\">Node "
+           "table</a></li>"
+           "<li><a href=\"#activation-table\">Activation table</a></li></ul></nav>\n<main "
+           "id=\"main\">\n";
+    out += memory_section() +
+           section("runtime", "Runtime", plot(plots_.node_runtime(), "Runtime of every node"));
+    out += section("activation-plots", "Activations",
+                   plot(plots_.activation_size(), "Size of every activation") +
+                       plot(plots_.inactive_time(), "Inactive time of every activation"));
+    out += section("node-table", "Node table", nodes_.html()) +
+           section("activation-table", "Activation table", activations_.html());
+    out +=
+        "</main>\n<footer>Written by Reprise. Bytes and times are those of node_stats.csv and "
+        "activation_stats.csv.</footer>\n";
+    out += "<script type=\"application/json\" id=\"data\">" + data() + "</script>\n<script>" +
+           std::string(report_script) + "</script>\n";
     return out + "</body></html>\n";
   }
 
  private:
   // Focusable: on a narrow page a plot scrolls sideways, and must do so by the keyboard, too.
   static std::string plot(const std::string& svg, const std::string& name) {
-    return "<div class=\"plot\" tabindex=\"0\" role=\"group\" aria-label=\"" + name + "\">" + svg + "</div>\n";
+    return "<div class=\"plot\" tabindex=\"0\" role=\"group\" aria-label=\"" + name + "\">" + svg +
+           "</div>\n";
   }
-  static std::string section(const std::string& id, const std::string& heading, const std::string& content) {
-    return "<section aria-labelledby=\"" + id + "\"><h2 id=\"" + id + "\">" + heading + "</h2>\n" + content + "</section>\n";
+  static std::string section(const std::string& id, const std::string& heading,
+                             const std::string& content) {
+    return "<section aria-labelledby=\"" + id + "\"><h2 id=\"" + id + "\">" + heading + "</h2>\n" +
+           content + "</section>\n";
   }
-  static std::string fact(const std::string& name, const std::string& value, const std::string& more = "") {
-    return "<div><dt>" + name + "</dt><dd>" + markup_text(value) + (more.empty() ? "" : "<small>" + markup_text(more) + "</small>") +
-           "</dd></div>";
+  static std::string fact(const std::string& name, const std::string& value,
+                          const std::string& more = "") {
+    return "<div><dt>" + name + "</dt><dd>" + markup_text(value) +
+           (more.empty() ? "" : "<small>" + markup_text(more) + "</small>") + "</dd></div>";
   }
 
   [[nodiscard]] std::string facts() const {
     const MemoryAnalysis& m = plots_.memory();
-    std::string out = fact("Peak", format_bytes(m.peak), m.peak_node.valid() ? "at " + shortened(graph_.node(m.peak_node).name, 40) : "");
+    std::string out =
+        fact("Peak", format_bytes(m.peak),
+             m.peak_node.valid() ? "at " + shortened(graph_.node(m.peak_node).name, 40) : "");
     if (!profile_.run_times.empty()) {
-      out += fact("Measured peak", format_bytes(profile_.peak), format_bytes(profile_.base) + " before the step");
-      out +=
-          fact("Measured step", format_time(aggregate(profile_.run_times, profile_.aggregate)), counted(profile_.run_times.size(), "run"));
+      out += fact("Measured peak", format_bytes(profile_.peak),
+                  format_bytes(profile_.base) + " before the step");
+      out += fact("Measured step", format_time(aggregate(profile_.run_times, profile_.aggregate)),
+                  counted(profile_.run_times.size(), "run"));
     }
     if (options_.budget) out += fact("Budget", format_bytes(*options_.budget));
     out += fact("Floor", format_bytes(m.floor), "no schedule needs less");
-    out += fact("Always there", format_bytes(graph_.persistent_bytes()), "parameters, buffers, inputs");
-    out += fact("Time", format_time(m.time), "sum over nodes") + fact("Nodes", std::to_string(graph_.node_count()));
-    return "<dl class=\"facts\">" + out + fact("Activations", std::to_string(activation_count_)) + "</dl>\n";
+    out += fact("Always there", format_bytes(graph_.persistent_bytes()),
+                "parameters, buffers, inputs");
+    out += fact("Time", format_time(m.time), "sum over nodes") +
+           fact("Nodes", std::to_string(graph_.node_count()));
+    return "<dl class=\"facts\">" + out + fact("Activations", std::to_string(activation_count_)) +
+           "</dl>\n";
   }
 
   [[nodiscard]] std::string memory_section() const {
-    return section(
-        "curve", "Memory",
-        "<p class=\"note\" id=\"curve-help\">Move over the curve, or focus it and use the arrow keys, to see what is alive.</p>\n"
-        "<div class=\"plot\" id=\"memory\" tabindex=\"0\" role=\"group\" aria-label=\"Memory over the step\" "
-        "aria-describedby=\"curve-help\">" +
-            plots_.live_memory(options_.budget) + "</div>\n<div id=\"alive\" role=\"status\" aria-live=\"polite\"></div>\n" +
-            plot(plots_.peak_breakdown(), "What stands at the peak") + plot(plots_.node_memory(), "Memory while each node runs"));
+    return section("curve", "Memory",
+                   "<p class=\"note\" id=\"curve-help\">Move over the curve, or focus it and use "
+                   "the arrow keys, to see what is alive.</p>\n"
+                   "<div class=\"plot\" id=\"memory\" tabindex=\"0\" role=\"group\" "
+                   "aria-label=\"Memory over the step\" "
+                   "aria-describedby=\"curve-help\">" +
+                       plots_.live_memory(options_.budget) +
+                       "</div>\n<div id=\"alive\" role=\"status\" aria-live=\"polite\"></div>\n" +
+                       plot(plots_.peak_breakdown(), "What stands at the peak") +
+                       plot(plots_.node_memory(), "Memory while each node runs"));
   }
 
   [[nodiscard]] std::string data() const {
     std::string out = "{" + nodes_.data() + "," + activations_.data() + "," + storages_data(graph_);
     constexpr std::array<std::size_t, role_count> roles = {0, 1, 2, 3, 4, 5, 6, 7};
-    append_script_list(out += ",\"roles\":", roles, [](std::size_t r) { return std::string(to_string(static_cast<Role>(r))); });
-    append_script_list(out += ",\"colors\":", roles, [](std::size_t r) { return std::string(color_of(static_cast<Role>(r))); });
-    append_script_list(out += ",\"plot\":", std::array{Chart::left, Chart::plot_width, Chart::top, Chart::plot_height},
+    append_script_list(out += ",\"roles\":", roles,
+                       [](std::size_t r) { return std::string(to_string(static_cast<Role>(r))); });
+    append_script_list(out += ",\"colors\":", roles,
+                       [](std::size_t r) { return std::string(color_of(static_cast<Role>(r))); });
+    append_script_list(out += ",\"plot\":",
+                       std::array{Chart::left, Chart::plot_width, Chart::top, Chart::plot_height},
                        [](double x) { return x; });
     const NodeId peak = plots_.memory().peak_node;
     return out + ",\"peak_rank\":" + std::to_string(peak.valid() ? peak.index : 0) + "}";
@@ -249,8 +315,10 @@ class HtmlReport {
   std::size_t activation_count_;
 };
 
-/// Throws Errc::bad_schedule where the graph's own order cannot be run, Errc::io where the stream fails.
-inline void write_html_report(std::ostream& out, const Profile& profile, const std::vector<ActivationMetrics>& metrics,
+/// Throws Errc::bad_schedule where the graph's own order cannot be run, Errc::io where the stream
+/// fails.
+inline void write_html_report(std::ostream& out, const Profile& profile,
+                              const std::vector<ActivationMetrics>& metrics,
                               const HtmlReportOptions& options = {}) {
   if (!(out << HtmlReport{profile, metrics, options}.page() << std::flush))
     throw Error(Errc::io, "the report could not be written: the stream has failed");

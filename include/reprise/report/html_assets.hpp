@@ -1,8 +1,10 @@
 #pragma once
-// The report's style sheet and script, as they stand in every report. Nothing is loaded from elsewhere.
+// The report's style sheet and script, as they stand in every report. Nothing is loaded from
+// elsewhere.
 //
-// The script reads the page's data (`<script type="application/json" id="data">`, see html.hpp), fills the two tables, sorts and
-// searches them, and moves a cursor over the memory curve. It changes nothing else.
+// The script reads the page's data (`<script type="application/json" id="data">`, see html.hpp),
+// fills the two tables, sorts and searches them, and moves a cursor over the memory curve. It
+// changes nothing else.
 
 #include <string_view>
 
@@ -74,7 +76,7 @@ const show = {
 const number = x => x === 'inf' ? Infinity : x;
 const element = (name, text) => { const e = document.createElement(name); if (text !== undefined) e.textContent = text; return e; };
 
-// --- Tables: `columns` are {key, kind, values}; rows are indices into them -----------------------------------------------
+// --- Tables: `columns` are {key, kind, values}; rows are indices into them -----------------------
 function table(name, first) {
   const {columns, count} = data[name];
   for (const c of columns) c.values = c.values.map(number);
@@ -125,7 +127,7 @@ function table(name, first) {
 table('nodes', 200);
 table('activations', 200);
 
-// --- The memory curve: a cursor that names what is alive ------------------------------------------------------------------
+// --- The memory curve: a cursor that names what is alive -----------------------------------------
 const plot = document.getElementById('memory'), svg = plot.querySelector('svg'), panel = document.getElementById('alive');
 const column = key => data.nodes.columns.find(c => c.key === key).values;
 const names = column('name'), live = column('live_bytes'), ops = column('op'), phases = column('phase'), ids = column('id');

@@ -1,5 +1,6 @@
 #pragma once
-// A rewriting for people to read: one line a step, clones as norm#1, what they make as h#1, + and - for bytes.
+// A rewriting for people to read: one line a step, clones as norm#1, what they make as h#1, + and -
+// for bytes.
 //
 //   0  h = norm(x)  + h 8192 B  notes and updates mean
 //   1  h.relu = relu(h)
@@ -29,12 +30,17 @@ namespace reprise {
 class ListingWriter {
  public:
   ListingWriter(std::ostream& out, const StepGraph& graph, const Rewriting& program)
-      : out_(out), graph_(graph), program_(program), clone_of_(program.slots.size(), 0), owner_(program.allocations.size()) {
+      : out_(out),
+        graph_(graph),
+        program_(program),
+        clone_of_(program.slots.size(), 0),
+        owner_(program.allocations.size()) {
     for (const ProgramStep& step : program.steps)
       for (SlotId s : step.writes)
         if (s.valid()) clone_of_[s.index] = step.clone;
     for (std::size_t i = 0; i < program.slots.size(); ++i)
-      if (graph.value(program.slots[i].value).owns() && !owner_[program.slots[i].allocation.index].valid())
+      if (graph.value(program.slots[i].value).owns() &&
+          !owner_[program.slots[i].allocation.index].valid())
         owner_[program.slots[i].allocation.index] = SlotId{i};
   }
 
@@ -47,16 +53,19 @@ class ListingWriter {
   void write_step(std::size_t i, const ProgramStep& step) {
     out_ << i << "  " << (step.writes.empty() ? "" : list(step.writes) + " = ")
          << name_of(graph_.node(step.node), step.clone) << '(' << list(step.reads) << ')';
-    for (AllocationId a : step.allocates) out_ << "  + " << name(owner_[a.index]) << ' ' << program_.allocations[a.index].bytes;
+    for (AllocationId a : step.allocates)
+      out_ << "  + " << name(owner_[a.index]) << ' ' << program_.allocations[a.index].bytes;
     for (AllocationId a : step.frees) out_ << "  - " << name(owner_[a.index]);
     if (step.effects == Effects::perform) out_ << "  updates " << updated(step.node);
-    if (step.effects == Effects::note_and_perform) out_ << "  notes and updates " << updated(step.node);
+    if (step.effects == Effects::note_and_perform)
+      out_ << "  notes and updates " << updated(step.node);
     if (step.effects == Effects::leave_out) out_ << "  leaves " << updated(step.node) << " alone";
     out_ << '\n';
   }
 
   [[nodiscard]] std::string name(SlotId s) const {
-    return s.valid() ? name_of(graph_.value(program_.slots[s.index].value), clone_of_[s.index]) : "(gone)";
+    return s.valid() ? name_of(graph_.value(program_.slots[s.index].value), clone_of_[s.index])
+                     : "(gone)";
   }
 
   [[nodiscard]] std::string list(std::span<const SlotId> slots) const {
@@ -67,7 +76,8 @@ class ListingWriter {
 
   [[nodiscard]] std::string updated(NodeId n) const {
     std::string text;
-    for (ValueId v : graph_.updates(n)) text += (text.empty() ? "" : ", ") + name_of(graph_.value(v));
+    for (ValueId v : graph_.updates(n))
+      text += (text.empty() ? "" : ", ") + name_of(graph_.value(v));
     return text;
   }
 
@@ -75,12 +85,14 @@ class ListingWriter {
   const StepGraph& graph_;
   const Rewriting& program_;
   std::vector<std::uint32_t> clone_of_;  // by slot: the clone that writes it
-  std::vector<SlotId> owner_;            // by allocation: the slot of the value that brought the bytes
+  // by allocation: the slot of the value that brought the bytes
+  std::vector<SlotId> owner_;
 };
 
 inline void write_listing(std::ostream& out, const StepGraph& graph, const Rewriting& program) {
   ListingWriter{out, graph, program}.write();
-  if (!out.flush()) throw Error(Errc::io, "the listing could not be written: the stream has failed");
+  if (!out.flush())
+    throw Error(Errc::io, "the listing could not be written: the stream has failed");
 }
 
 }  // namespace reprise

@@ -1,5 +1,6 @@
 #pragma once
-// One colour a role, the same in every picture: DOT, plots and report. Chosen to be told apart on white and on near-black.
+// One colour a role, the same in every picture: DOT, plots and report. Chosen to be told apart on
+// white and on near-black.
 //
 //   color_of(Role::activation)    "#f28e2b"
 
@@ -10,7 +11,8 @@
 namespace reprise {
 
 [[nodiscard]] constexpr std::string_view color_of(Role role) {
-  constexpr std::string_view colors[] = {"#4e79a7", "#9c755f", "#76b7b2", "#f28e2b", "#e15759", "#b07aa1", "#8a8d91", "#59a14f"};
+  constexpr std::string_view colors[] = {"#4e79a7", "#9c755f", "#76b7b2", "#f28e2b",
+                                         "#e15759", "#b07aa1", "#8a8d91", "#59a14f"};
   return colors[static_cast<std::size_t>(role)];
 }
 

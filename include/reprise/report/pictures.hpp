@@ -37,18 +37,26 @@ namespace reprise {
 /// What runs again, in both pictures.
 inline constexpr std::string_view clone_color = "#d9480f";
 
-// --- The graph around a recomputation -----------------------------------------------------------------------------------
+// --- The graph around a recomputation ------------------------------------------------------------
 
-/// Some occurrences of a schedule as one cluster of a DOT graph, with what they read from elsewhere.
+/// Some occurrences of a schedule as one cluster of a DOT graph, with what they read from
+/// elsewhere.
 class OccurrenceCluster {
  public:
-  OccurrenceCluster(std::ostream& out, const StepGraph& graph, std::span<const NodeId> schedule, std::string name)
-      : out_(out), graph_(graph), schedule_(schedule), name_(std::move(name)), resolution_(resolve(graph, schedule)),
-        clones_(clone_numbers(graph, schedule)), drawn_(schedule.size(), false) {}
+  OccurrenceCluster(std::ostream& out, const StepGraph& graph, std::span<const NodeId> schedule,
+                    std::string name)
+      : out_(out),
+        graph_(graph),
+        schedule_(schedule),
+        name_(std::move(name)),
+        resolution_(resolve(graph, schedule)),
+        clones_(clone_numbers(graph, schedule)),
+        drawn_(schedule.size(), false) {}
 
   void write(std::span<const std::uint32_t> occurrences) {
     for (std::uint32_t o : occurrences) drawn_[o] = true;
-    out_ << "  subgraph cluster_" << name_ << " {\n    label=" << name_ << "; color=\"#d0d7de\"; style=rounded;\n";
+    out_ << "  subgraph cluster_" << name_ << " {\n    label=" << name_
+         << "; color=\"#d0d7de\"; style=rounded;\n";
     for (std::uint32_t o : occurrences) write_run(o);
     for (std::uint32_t o : occurrences) write_reads(o);
     out_ << "  }\n";
@@ -57,10 +65,12 @@ class OccurrenceCluster {
  private:
   void write_run(std::uint32_t o) {
     const Node& n = graph_.node(schedule_[o]);
-    const std::string label = name_of(n, clones_[o]) + "\nstep " + std::to_string(o) + ", " + format_time(n.time);
+    const std::string label =
+        name_of(n, clones_[o]) + "\nstep " + std::to_string(o) + ", " + format_time(n.time);
     out_ << "    " << name_ << o << " [label=" << dot_quoted(label);
     if (clones_[o] > 0)
-      out_ << ", style=\"rounded,filled,dashed\", color=\"" << clone_color << "\", fillcolor=\"" << clone_color << "22\", penwidth=2";
+      out_ << ", style=\"rounded,filled,dashed\", color=\"" << clone_color << "\", fillcolor=\""
+           << clone_color << "22\", penwidth=2";
     out_ << "];\n";
   }
 
@@ -77,14 +87,17 @@ class OccurrenceCluster {
     const ValueInstance& v = resolution_.values[instance];
     const Value& value = graph_.value(v.value);
     const bool inside = v.made_by != no_index && drawn_[v.made_by];
-    const std::string from = inside ? name_ + std::to_string(v.made_by) : name_ + "v" + std::to_string(instance);
+    const std::string from =
+        inside ? name_ + std::to_string(v.made_by) : name_ + "v" + std::to_string(instance);
     if (!inside && std::find(sources_.begin(), sources_.end(), instance) == sources_.end()) {
       sources_.push_back(instance);
-      out_ << "    " << from << " [label=" << dot_quoted(name_of(value)) << ", shape=ellipse, style=filled, fillcolor=\""
-           << color_of(value.role) << "55\"];\n";
+      out_ << "    " << from << " [label=" << dot_quoted(name_of(value))
+           << ", shape=ellipse, style=filled, fillcolor=\"" << color_of(value.role) << "55\"];\n";
     }
     out_ << "    " << from << " -> " << name_ << reader;
-    if (inside) out_ << " [label=" << dot_quoted(name_of(value)) << ", color=\"" << color_of(value.role) << "\"];\n";
+    if (inside)
+      out_ << " [label=" << dot_quoted(name_of(value)) << ", color=\"" << color_of(value.role)
+           << "\"];\n";
     else out_ << " [color=\"" << color_of(value.role) << "\"];\n";
   }
 
@@ -98,9 +111,11 @@ class OccurrenceCluster {
   std::vector<std::uint32_t> sources_;  // instances drawn as ellipses
 };
 
-/// The nodes that run again, those that need the result and those that read it the first time: once as they stand in the graph, once
-/// as they stand in the schedule. Throws Errc::io where the stream fails.
-inline void write_before_and_after(std::ostream& out, const StepGraph& graph, std::span<const NodeId> schedule, const Recomputation& r) {
+/// The nodes that run again, those that need the result and those that read it the first time: once
+/// as they stand in the graph, once as they stand in the schedule. Throws Errc::io where the stream
+/// fails.
+inline void write_before_and_after(std::ostream& out, const StepGraph& graph,
+                                   std::span<const NodeId> schedule, const Recomputation& r) {
   std::vector<bool> shown(graph.node_count(), false);
   for (NodeId n : r.nodes) shown[n.index] = true;
   for (NodeId n : graph.readers(r.value)) shown[n.index] = true;
@@ -111,22 +126,30 @@ inline void write_before_and_after(std::ostream& out, const StepGraph& graph, st
   for (std::uint32_t i = 0; i < graph.node_count(); ++i)
     if (shown[i]) before.push_back(i);
   for (std::uint32_t o = 0; o < schedule.size(); ++o)
-    if (clones[o] == 0 ? shown[schedule[o].index] : std::binary_search(r.occurrences.begin(), r.occurrences.end(), o)) after.push_back(o);
-  out << "digraph " << dot_quoted(name_of(graph.value(r.value)) + " before and after") << " {\n  rankdir=TB; fontname=\"sans-serif\";\n"
-      << "  node [shape=box, style=\"rounded,filled\", fillcolor=white, fontname=\"sans-serif\", fontsize=10];\n"
+    if (clones[o] == 0 ? shown[schedule[o].index]
+                       : std::binary_search(r.occurrences.begin(), r.occurrences.end(), o))
+      after.push_back(o);
+  out << "digraph " << dot_quoted(name_of(graph.value(r.value)) + " before and after")
+      << " {\n  rankdir=TB; fontname=\"sans-serif\";\n"
+      << "  node [shape=box, style=\"rounded,filled\", fillcolor=white, fontname=\"sans-serif\", "
+         "fontsize=10];\n"
       << "  edge [fontname=\"sans-serif\", fontsize=8];\n";
   const Schedule own = own_order(graph);
   OccurrenceCluster{out, graph, own, "before"}.write(before);
   OccurrenceCluster{out, graph, schedule, "after"}.write(after);
   out << "}\n";
-  if (!out.flush()) throw Error(Errc::io, "the picture could not be written: the stream has failed");
+  if (!out.flush())
+    throw Error(Errc::io, "the picture could not be written: the stream has failed");
 }
 
-// --- The memory of both -------------------------------------------------------------------------------------------------
+// --- The memory of both --------------------------------------------------------------------------
 
-/// The most that is live in each of `places` equal pieces of time from 0 to `end`; where nothing takes time, of steps.
-[[nodiscard]] inline std::vector<double> live_over_time(const StepGraph& graph, std::span<const NodeId> schedule, const Simulation& cost,
-                                                        double end, std::size_t places) {
+/// The most that is live in each of `places` equal pieces of time from 0 to `end`; where nothing
+/// takes time, of steps.
+[[nodiscard]] inline std::vector<double> live_over_time(const StepGraph& graph,
+                                                        std::span<const NodeId> schedule,
+                                                        const Simulation& cost, double end,
+                                                        std::size_t places) {
   std::vector<double> most(places, 0);
   const bool timed = cost.time.count > 0;
   const double scale = static_cast<double>(places) / end;
@@ -134,24 +157,30 @@ inline void write_before_and_after(std::ostream& out, const StepGraph& graph, st
   for (std::size_t i = 0; i < schedule.size(); ++i) {
     const double next = now + (timed ? graph.node(schedule[i]).time.count : 1);
     const auto first = std::min(places - 1, static_cast<std::size_t>(now * scale));
-    const auto last = std::max(first + 1, std::min(places, static_cast<std::size_t>(std::ceil(next * scale))));
-    for (std::size_t p = first; p < last; ++p) most[p] = std::max(most[p], static_cast<double>(cost.live_during[i].count));
+    const auto last =
+        std::max(first + 1, std::min(places, static_cast<std::size_t>(std::ceil(next * scale))));
+    for (std::size_t p = first; p < last; ++p)
+      most[p] = std::max(most[p], static_cast<double>(cost.live_during[i].count));
     now = next;
   }
   return most;
 }
 
 /// Both peaks, and what the lower one costs.
-[[nodiscard]] inline std::string before_and_after_line(const Simulation& before, const Simulation& after, std::size_t again) {
-  std::string line = "peak " + format_bytes(before.peak) + " before, " + format_bytes(after.peak) + " after; " + std::to_string(again) +
-                     " runs again";
-  if (before.time.count > 0) line += ", " + short_number(100 * (after.time.count / before.time.count - 1), 1) + " % more time";
+[[nodiscard]] inline std::string before_and_after_line(const Simulation& before,
+                                                       const Simulation& after, std::size_t again) {
+  std::string line = "peak " + format_bytes(before.peak) + " before, " + format_bytes(after.peak) +
+                     " after; " + std::to_string(again) + " runs again";
+  if (before.time.count > 0)
+    line +=
+        ", " + short_number(100 * (after.time.count / before.time.count - 1), 1) + " % more time";
   return line;
 }
 
-/// An SVG: the graph's own order as an area, the schedule as a line, the budget across. Throws Errc::bad_schedule where one of the two
-/// cannot be run.
-[[nodiscard]] inline std::string memory_before_and_after(const StepGraph& graph, std::span<const NodeId> schedule,
+/// An SVG: the graph's own order as an area, the schedule as a line, the budget across. Throws
+/// Errc::bad_schedule where one of the two cannot be run.
+[[nodiscard]] inline std::string memory_before_and_after(const StepGraph& graph,
+                                                         std::span<const NodeId> schedule,
                                                          std::optional<Bytes> budget = {}) {
   constexpr std::string_view before_color = "#b6bcc4";
   const Schedule own = own_order(graph);
@@ -159,18 +188,24 @@ inline void write_before_and_after(std::ostream& out, const StepGraph& graph, st
   for (const Simulation* s : {&before, &after})
     if (!s->valid) throw Error(Errc::bad_schedule, s->violation->message);
   const bool timed = after.time.count > 0;
-  const double end = timed ? after.time.count : static_cast<double>(std::max<std::size_t>(schedule.size(), 1));
+  const double end =
+      timed ? after.time.count : static_cast<double>(std::max<std::size_t>(schedule.size(), 1));
   const double unit = !timed || end < 1e3 ? 1 : end < 1e6 ? 1e3 : 1e6;
   const Bytes top = std::max({before.peak, after.peak, budget.value_or(Bytes{0})});
-  Chart chart{{.title = "Memory before and after: " + (graph.name().empty() ? "the step" : graph.name()),
-               .subtitle = before_and_after_line(before, after, recomputations(graph, schedule)),
-               .x_label = !timed ? "step" : unit == 1 ? "time (us)" : unit == 1e3 ? "time (ms)" : "time (s)",
-               .unit = AxisUnit::bytes},
-              {.x_max = end / unit, .y_max = static_cast<double>(top.count)}};
+  Chart chart{
+      {.title = "Memory before and after: " + (graph.name().empty() ? "the step" : graph.name()),
+       .subtitle = before_and_after_line(before, after, recomputations(graph, schedule)),
+       .x_label = !timed        ? "step"
+                  : unit == 1   ? "time (us)"
+                  : unit == 1e3 ? "time (ms)"
+                                : "time (s)",
+       .unit = AxisUnit::bytes},
+      {.x_max = end / unit, .y_max = static_cast<double>(top.count)}};
   constexpr std::size_t places = Chart::room / 2;
   chart.stacked_steps({live_over_time(graph, own, before, end, places)}, {before_color});
   chart.curve(live_over_time(graph, schedule, after, end, places), clone_color);
-  if (budget) chart.horizontal(static_cast<double>(budget->count), "budget " + format_bytes(*budget));
+  if (budget)
+    chart.horizontal(static_cast<double>(budget->count), "budget " + format_bytes(*budget));
   chart.legend({{std::string(before_color), "before"}, {std::string(clone_color), "after"}});
   return chart.svg();
 }

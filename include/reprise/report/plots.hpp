@@ -38,9 +38,11 @@ namespace reprise {
   return colors[static_cast<std::size_t>(phase)];
 }
 
-/// The roles in the order in which they are stacked, what stays longest at the bottom; then the workspace, as the last.
-inline constexpr std::array<Role, role_count> stacking_order = {Role::parameter, Role::buffer,   Role::optimizer_state, Role::input,
-                                                                Role::constant,  Role::activation, Role::gradient,        Role::other};
+/// The roles in the order in which they are stacked, what stays longest at the bottom; then the
+/// workspace, as the last.
+inline constexpr std::array<Role, role_count> stacking_order = {
+    Role::parameter, Role::buffer,     Role::optimizer_state, Role::input,
+    Role::constant,  Role::activation, Role::gradient,        Role::other};
 
 /// "2 nodes", "1 node".
 [[nodiscard]] inline std::string counted(std::size_t n, const std::string& noun) {
@@ -53,7 +55,8 @@ struct BreakdownPart {
 };
 
 /// One bar over the whole width, its parts below with their sizes and shares.
-[[nodiscard]] inline std::string breakdown_svg(std::string_view title, std::string_view subtitle, const std::vector<BreakdownPart>& parts) {
+[[nodiscard]] inline std::string breakdown_svg(std::string_view title, std::string_view subtitle,
+                                               const std::vector<BreakdownPart>& parts) {
   constexpr double width = 1200, left = 16, bar_width = width - 2 * left, line = 22;
   constexpr std::size_t columns = 3;
   const std::size_t lines = (parts.size() + columns - 1) / columns;
@@ -63,22 +66,26 @@ struct BreakdownPart {
   double x = left;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const double share = static_cast<double>(parts[i].bytes.count) / static_cast<double>(sum.count);
-    const std::string text = parts[i].name + " " + format_bytes(parts[i].bytes) + ", " + short_number(share * 100, 1) + " %";
-    out += "<rect x=\"" + short_number(x, 1) + "\" y=\"60\" width=\"" + short_number(share * bar_width, 1) + "\" height=\"34\" fill=\"" +
-           parts[i].color + "\"><title>" + markup_text(text) + "</title></rect>\n";
+    const std::string text = parts[i].name + " " + format_bytes(parts[i].bytes) + ", " +
+                             short_number(share * 100, 1) + " %";
+    out += "<rect x=\"" + short_number(x, 1) + "\" y=\"60\" width=\"" +
+           short_number(share * bar_width, 1) + "\" height=\"34\" fill=\"" + parts[i].color +
+           "\"><title>" + markup_text(text) + "</title></rect>\n";
     x += share * bar_width;
     const double legend_x = left + bar_width / columns * static_cast<double>(i % columns);
     const double legend_y = 120 + line * static_cast<double>(i / columns);
     out += "<rect x=\"" + short_number(legend_x, 1) + "\" y=\"" + short_number(legend_y - 11, 1) +
-           "\" width=\"12\" height=\"12\" rx=\"2\" fill=\"" + parts[i].color + "\"/><text x=\"" + short_number(legend_x + 18, 1) +
-           "\" y=\"" + short_number(legend_y, 1) + "\">" + markup_text(text) + "</text>\n";
+           "\" width=\"12\" height=\"12\" rx=\"2\" fill=\"" + parts[i].color + "\"/><text x=\"" +
+           short_number(legend_x + 18, 1) + "\" y=\"" + short_number(legend_y, 1) + "\">" +
+           markup_text(text) + "</text>\n";
   }
   return out + "</svg>\n";
 }
 
 class ProfilePlots {
  public:
-  /// Both must outlive the plots. Throws Errc::bad_schedule where the graph's own order cannot be run.
+  /// Both must outlive the plots. Throws Errc::bad_schedule where the graph's own order cannot be
+  /// run.
   ProfilePlots(const Profile& profile, const std::vector<ActivationMetrics>& metrics)
       : profile_(profile),
         metrics_(metrics),
@@ -87,14 +94,19 @@ class ProfilePlots {
 
   [[nodiscard]] const MemoryAnalysis& memory() const { return memory_; }
   /// Bytes while a node runs, by role.
-  [[nodiscard]] const std::vector<std::array<Bytes, role_count>>& by_role() const { return by_role_; }
+  [[nodiscard]] const std::vector<std::array<Bytes, role_count>>& by_role() const {
+    return by_role_;
+  }
 
   [[nodiscard]] std::string node_runtime() const {
     std::vector<double> times;
     for (const Node& n : graph().nodes()) times.push_back(n.time.count);
     std::string subtitle = format_time(memory_.time) + " in " + counted(times.size(), "node");
-    if (largest(times) > 0) subtitle += "; the longest, " + node_name(place_of_largest(times)) + ", takes " + format_time({largest(times)});
-    Chart chart = node_chart("Node runtime", std::move(subtitle), AxisUnit::microseconds, largest(times));
+    if (largest(times) > 0)
+      subtitle += "; the longest, " + node_name(place_of_largest(times)) + ", takes " +
+                  format_time({largest(times)});
+    Chart chart =
+        node_chart("Node runtime", std::move(subtitle), AxisUnit::microseconds, largest(times));
     chart.columns(times, phase_colors());
     return chart.svg();
   }
@@ -102,8 +114,9 @@ class ProfilePlots {
   [[nodiscard]] std::string node_memory() const {
     std::vector<double> bytes;
     for (Bytes b : memory_.live_during) bytes.push_back(static_cast<double>(b.count));
-    Chart chart =
-        node_chart("Memory while each node runs", "peak " + format_bytes(memory_.peak) + peak_place(), AxisUnit::bytes, largest(bytes));
+    Chart chart = node_chart("Memory while each node runs",
+                             "peak " + format_bytes(memory_.peak) + peak_place(), AxisUnit::bytes,
+                             largest(bytes));
     chart.columns(bytes, phase_colors());
     return chart.svg();
   }
@@ -127,7 +140,8 @@ class ProfilePlots {
     for (const ActivationMetrics& m : metrics_) times.push_back(m.inactive_time.count);
     std::string subtitle = "from the last forward use of an activation to its first backward use";
     if (largest(times) > 0)
-      subtitle += "; the longest, of " + activation_name(place_of_largest(times)) + ", is " + format_time({largest(times)});
+      subtitle += "; the longest, of " + activation_name(place_of_largest(times)) + ", is " +
+                  format_time({largest(times)});
     return activation_chart("Inactive time", std::move(subtitle), AxisUnit::microseconds, times);
   }
 
@@ -138,7 +152,8 @@ class ProfilePlots {
     std::vector<LegendEntry> legend;
     for_each_layer([&](std::string_view name, std::string_view color, const auto& bytes_at) {
       std::vector<double>& layer = series.emplace_back();
-      for (std::size_t i = 0; i < by_role_.size(); ++i) layer.push_back(static_cast<double>(bytes_at(i).count));
+      for (std::size_t i = 0; i < by_role_.size(); ++i)
+        layer.push_back(static_cast<double>(bytes_at(i).count));
       if (largest(layer) == 0) {
         series.pop_back();
         return;
@@ -147,10 +162,12 @@ class ProfilePlots {
       legend.push_back({std::string(color), std::string(name)});
     });
     const double top = static_cast<double>(std::max(memory_.peak, budget.value_or(Bytes{})).count);
-    Chart chart = node_chart("Live memory", "peak " + format_bytes(memory_.peak) + peak_place(), AxisUnit::bytes, top, false);
+    Chart chart = node_chart("Live memory", "peak " + format_bytes(memory_.peak) + peak_place(),
+                             AxisUnit::bytes, top, false);
     chart.stacked_steps(series, colors);
     chart.legend(std::move(legend));
-    if (budget) chart.horizontal(static_cast<double>(budget->count), "budget " + format_bytes(*budget));
+    if (budget)
+      chart.horizontal(static_cast<double>(budget->count), "budget " + format_bytes(*budget));
     return chart.svg();
   }
 
@@ -160,7 +177,8 @@ class ProfilePlots {
       const Bytes bytes = memory_.peak_node.valid() ? bytes_at(memory_.peak_node.index) : Bytes{};
       if (bytes > Bytes{0}) parts.push_back({std::string(name), std::string(color), bytes});
     });
-    return breakdown_svg("What stands at the peak", format_bytes(memory_.peak) + peak_place(), parts);
+    return breakdown_svg("What stands at the peak", format_bytes(memory_.peak) + peak_place(),
+                         parts);
   }
 
  private:
@@ -170,7 +188,8 @@ class ProfilePlots {
     return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
   }
   [[nodiscard]] static std::size_t place_of_largest(const std::vector<double>& values) {
-    return static_cast<std::size_t>(std::max_element(values.begin(), values.end()) - values.begin());
+    return static_cast<std::size_t>(std::max_element(values.begin(), values.end()) -
+                                    values.begin());
   }
   [[nodiscard]] std::string node_name(std::size_t i) const {
     const Node& n = graph().node(NodeId{i});
@@ -180,7 +199,9 @@ class ProfilePlots {
     const Value& v = graph().value(metrics_[i].use.value);
     return v.name.empty() ? "value " + std::to_string(v.id) : shortened(v.name, 48);
   }
-  [[nodiscard]] std::string peak_place() const { return memory_.peak_node.valid() ? " at " + node_name(memory_.peak_node.index) : ""; }
+  [[nodiscard]] std::string peak_place() const {
+    return memory_.peak_node.valid() ? " at " + node_name(memory_.peak_node.index) : "";
+  }
 
   [[nodiscard]] std::vector<std::string_view> phase_colors() const {
     std::vector<std::string_view> colors;
@@ -190,10 +211,15 @@ class ProfilePlots {
   }
 
   // A chart over the ranks of nodes, with the place where backward begins.
-  [[nodiscard]] Chart node_chart(std::string title, std::string subtitle, AxisUnit unit, double y_max, bool phase_legend = true) const {
-    Chart chart{{.title = std::move(title), .subtitle = std::move(subtitle), .x_label = "node, by rank", .unit = unit},
+  [[nodiscard]] Chart node_chart(std::string title, std::string subtitle, AxisUnit unit,
+                                 double y_max, bool phase_legend = true) const {
+    Chart chart{{.title = std::move(title),
+                 .subtitle = std::move(subtitle),
+                 .x_label = "node, by rank",
+                 .unit = unit},
                 {.x_max = static_cast<double>(graph().node_count()), .y_max = y_max}};
-    if (const NodeId n = first_backward_node(graph()); n.valid()) chart.vertical(n.index, "backward");
+    if (const NodeId n = first_backward_node(graph()); n.valid())
+      chart.vertical(n.index, "backward");
     std::vector<LegendEntry> legend;
     for (Phase phase : {Phase::forward, Phase::backward, Phase::optimizer}) {
       const auto has_phase = [&](const Node& n) { return n.phase == phase; };
@@ -205,21 +231,27 @@ class ProfilePlots {
   }
 
   // A chart over activations in the order of creation.
-  [[nodiscard]] static std::string activation_chart(std::string title, std::string subtitle, AxisUnit unit,
+  [[nodiscard]] static std::string activation_chart(std::string title, std::string subtitle,
+                                                    AxisUnit unit,
                                                     const std::vector<double>& values) {
-    Chart chart{
-        {.title = std::move(title), .subtitle = std::move(subtitle), .x_label = "activation, in the order of creation", .unit = unit},
-        {.x_max = static_cast<double>(values.size()), .y_max = largest(values)}};
+    Chart chart{{.title = std::move(title),
+                 .subtitle = std::move(subtitle),
+                 .x_label = "activation, in the order of creation",
+                 .unit = unit},
+                {.x_max = static_cast<double>(values.size()), .y_max = largest(values)}};
     chart.columns(values, {color_of(Role::activation)});
     return chart.svg();
   }
 
-  // What is stacked: each role, and the workspace. `visit` gets a name, a colour, and a function from rank to bytes.
+  // What is stacked: each role, and the workspace. `visit` gets a name, a colour, and a function
+  // from rank to bytes.
   template <class Visit>
   void for_each_layer(const Visit& visit) const {
     for (Role role : stacking_order)
-      visit(to_string(role), color_of(role), [&, role](std::size_t i) { return by_role_[i][static_cast<std::size_t>(role)]; });
-    visit(std::string_view("workspace"), workspace_color, [&](std::size_t i) { return graph().node(NodeId{i}).workspace; });
+      visit(to_string(role), color_of(role),
+            [&, role](std::size_t i) { return by_role_[i][static_cast<std::size_t>(role)]; });
+    visit(std::string_view("workspace"), workspace_color,
+          [&](std::size_t i) { return graph().node(NodeId{i}).workspace; });
   }
 
   const Profile& profile_;
@@ -229,8 +261,8 @@ class ProfilePlots {
 };
 
 /// Writes all plots into a folder, which is made where it does not exist. Throws Errc::io.
-inline void write_plot_files(const std::filesystem::path& folder, const std::string& prefix, const ProfilePlots& plots,
-                             std::optional<Bytes> budget = {}) {
+inline void write_plot_files(const std::filesystem::path& folder, const std::string& prefix,
+                             const ProfilePlots& plots, std::optional<Bytes> budget = {}) {
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
   const auto write = [&](const char* name, const std::string& svg) {

@@ -12,9 +12,9 @@
 //   recomp_memory_bytes,recompute_ratio,swap_time_us,recompute_nodes,recompute_sources
 //   2,h,8192,0,0,2,5,5,38,1,130.5,8448,62.77,0,0 1,0
 //
-// Ids are those of the graph's file. `rank` is the place in the graph's own order. `live_bytes` is what the simulator says stands
-// while the node runs, `active_*` what the probe saw. An activation that costs nothing has the ratio inf. docs/tables.md explains
-// every column.
+// Ids are those of the graph's file. `rank` is the place in the graph's own order. `live_bytes` is
+// what the simulator says stands while the node runs, `active_*` what the probe saw. An activation
+// that costs nothing has the ratio inf. docs/tables.md explains every column.
 
 #include <cstdint>
 #include <filesystem>
@@ -43,25 +43,27 @@ struct NodeStats {
   bool operator==(const NodeStats&) const = default;
 };
 
-inline constexpr auto node_stats_columns = std::tuple{csv_column("rank", &NodeStats::rank),
-                                                      csv_column("id", &NodeStats::id),
-                                                      csv_column("name", &NodeStats::name),
-                                                      csv_column("op", &NodeStats::op),
-                                                      csv_column("phase", &NodeStats::phase),
-                                                      csv_column("time_us", &NodeStats::time_us),
-                                                      csv_column("samples_us", &NodeStats::samples_us),
-                                                      csv_column("output_bytes", &NodeStats::output_bytes),
-                                                      csv_column("workspace_bytes", &NodeStats::workspace_bytes),
-                                                      csv_column("active_before_bytes", &NodeStats::active_before_bytes),
-                                                      csv_column("active_peak_bytes", &NodeStats::active_peak_bytes),
-                                                      csv_column("active_after_bytes", &NodeStats::active_after_bytes),
-                                                      csv_column("live_bytes", &NodeStats::live_bytes)};
+inline constexpr auto node_stats_columns =
+    std::tuple{csv_column("rank", &NodeStats::rank),
+               csv_column("id", &NodeStats::id),
+               csv_column("name", &NodeStats::name),
+               csv_column("op", &NodeStats::op),
+               csv_column("phase", &NodeStats::phase),
+               csv_column("time_us", &NodeStats::time_us),
+               csv_column("samples_us", &NodeStats::samples_us),
+               csv_column("output_bytes", &NodeStats::output_bytes),
+               csv_column("workspace_bytes", &NodeStats::workspace_bytes),
+               csv_column("active_before_bytes", &NodeStats::active_before_bytes),
+               csv_column("active_peak_bytes", &NodeStats::active_peak_bytes),
+               csv_column("active_after_bytes", &NodeStats::active_after_bytes),
+               csv_column("live_bytes", &NodeStats::live_bytes)};
 
 struct ActivationStats {
   std::int64_t id = 0;
   std::string name{};
   std::int64_t memory_bytes = 0;
-  std::optional<std::int64_t> created_rank{}, created_node{}, last_fw_node{}, first_bw_node{}, last_bw_node{};
+  std::optional<std::int64_t> created_rank{}, created_node{}, last_fw_node{}, first_bw_node{},
+      last_bw_node{};
   double inactive_time_us = 0;
   bool recomputable = false;
   double recomp_time_us = 0;
@@ -72,22 +74,23 @@ struct ActivationStats {
   bool operator==(const ActivationStats&) const = default;
 };
 
-inline constexpr auto activation_stats_columns = std::tuple{csv_column("id", &ActivationStats::id),
-                                                            csv_column("name", &ActivationStats::name),
-                                                            csv_column("memory_bytes", &ActivationStats::memory_bytes),
-                                                            csv_column("created_rank", &ActivationStats::created_rank),
-                                                            csv_column("created_node", &ActivationStats::created_node),
-                                                            csv_column("last_fw_node", &ActivationStats::last_fw_node),
-                                                            csv_column("first_bw_node", &ActivationStats::first_bw_node),
-                                                            csv_column("last_bw_node", &ActivationStats::last_bw_node),
-                                                            csv_column("inactive_time_us", &ActivationStats::inactive_time_us),
-                                                            csv_column("recomputable", &ActivationStats::recomputable),
-                                                            csv_column("recomp_time_us", &ActivationStats::recomp_time_us),
-                                                            csv_column("recomp_memory_bytes", &ActivationStats::recomp_memory_bytes),
-                                                            csv_column("recompute_ratio", &ActivationStats::recompute_ratio),
-                                                            csv_column("swap_time_us", &ActivationStats::swap_time_us),
-                                                            csv_column("recompute_nodes", &ActivationStats::recompute_nodes),
-                                                            csv_column("recompute_sources", &ActivationStats::recompute_sources)};
+inline constexpr auto activation_stats_columns =
+    std::tuple{csv_column("id", &ActivationStats::id),
+               csv_column("name", &ActivationStats::name),
+               csv_column("memory_bytes", &ActivationStats::memory_bytes),
+               csv_column("created_rank", &ActivationStats::created_rank),
+               csv_column("created_node", &ActivationStats::created_node),
+               csv_column("last_fw_node", &ActivationStats::last_fw_node),
+               csv_column("first_bw_node", &ActivationStats::first_bw_node),
+               csv_column("last_bw_node", &ActivationStats::last_bw_node),
+               csv_column("inactive_time_us", &ActivationStats::inactive_time_us),
+               csv_column("recomputable", &ActivationStats::recomputable),
+               csv_column("recomp_time_us", &ActivationStats::recomp_time_us),
+               csv_column("recomp_memory_bytes", &ActivationStats::recomp_memory_bytes),
+               csv_column("recompute_ratio", &ActivationStats::recompute_ratio),
+               csv_column("swap_time_us", &ActivationStats::swap_time_us),
+               csv_column("recompute_nodes", &ActivationStats::recompute_nodes),
+               csv_column("recompute_sources", &ActivationStats::recompute_sources)};
 
 /// In the graph's own order. Throws Errc::bad_schedule where that cannot be run.
 [[nodiscard]] inline std::vector<NodeStats> node_stats(const Profile& profile) {
@@ -117,8 +120,11 @@ inline constexpr auto activation_stats_columns = std::tuple{csv_column("id", &Ac
 }
 
 /// In the order of creation.
-[[nodiscard]] inline std::vector<ActivationStats> activation_stats(const StepGraph& graph, const std::vector<ActivationMetrics>& metrics) {
-  const auto id_of = [&](NodeId n) { return n.valid() ? std::optional{graph.node(n).id} : std::nullopt; };
+[[nodiscard]] inline std::vector<ActivationStats> activation_stats(
+    const StepGraph& graph, const std::vector<ActivationMetrics>& metrics) {
+  const auto id_of = [&](NodeId n) {
+    return n.valid() ? std::optional{graph.node(n).id} : std::nullopt;
+  };
   std::vector<ActivationStats> rows;
   for (const ActivationMetrics& m : metrics) {
     const Value& value = graph.value(m.use.value);
@@ -144,7 +150,8 @@ inline constexpr auto activation_stats_columns = std::tuple{csv_column("id", &Ac
 }
 
 /// Writes both tables into a folder, which is made where it does not exist. Throws Errc::io.
-inline void write_stats_files(const std::filesystem::path& folder, const std::string& prefix, const Profile& profile,
+inline void write_stats_files(const std::filesystem::path& folder, const std::string& prefix,
+                              const Profile& profile,
                               const std::vector<ActivationMetrics>& metrics) {
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
@@ -162,7 +169,8 @@ inline void write_stats_files(const std::filesystem::path& folder, const std::st
   write("activation_stats.csv", activation_stats(profile.graph, metrics), activation_stats_columns);
 }
 
-inline void write_stats_files(const std::filesystem::path& folder, const std::string& prefix, const Profile& profile) {
+inline void write_stats_files(const std::filesystem::path& folder, const std::string& prefix,
+                              const Profile& profile) {
   write_stats_files(folder, prefix, profile, activation_metrics(profile));
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// A step as a trace for ui.perfetto.dev or chrome://tracing: nodes as slices one after another, live bytes as counters.
+// A step as a trace for ui.perfetto.dev or chrome://tracing: nodes as slices one after another,
+// live bytes as counters.
 //
 //   std::ofstream file{"step.trace.json"};
 //   write_trace(file, graph);                       the graph's own order
@@ -9,9 +10,10 @@
 //   {"name":"live bytes","ph":"C","ts":120.5,"pid":1,"args":{"bytes":12352}}
 //   {"name":"live bytes by role","ph":"C","ts":120.5,"pid":1,"args":{"activation":8192,"buffer":64,"input":4096}}
 //
-// Times are the nodes' times laid end to end, bytes are the simulator's: a picture of the schedule, not a log of one run. The
-// format is Chrome's JSON trace event format; times are in microseconds, on a grid of 1/8: exact in binary and in whole
-// nanoseconds, so that no reader's rounding makes neighbours overlap (Perfetto drops what does). `time_us` is the node's own.
+// Times are the nodes' times laid end to end, bytes are the simulator's: a picture of the schedule,
+// not a log of one run. The format is Chrome's JSON trace event format; times are in microseconds,
+// on a grid of 1/8: exact in binary and in whole nanoseconds, so that no reader's rounding makes
+// neighbours overlap (Perfetto drops what does). `time_us` is the node's own.
 
 #include <array>
 #include <cmath>
@@ -76,7 +78,8 @@ class TraceEvents {
 };
 
 /// Throws Errc::bad_schedule where the schedule cannot be run, Errc::io where the stream fails.
-inline void write_trace(std::ostream& out, const StepGraph& graph, std::span<const NodeId> schedule) {
+inline void write_trace(std::ostream& out, const StepGraph& graph,
+                        std::span<const NodeId> schedule) {
   constexpr std::int64_t process = 1, thread = 1;
   const Simulation run = simulate(graph, schedule);
   if (!run.valid) throw Error(Errc::bad_schedule, run.violation->message);
@@ -92,9 +95,21 @@ inline void write_trace(std::ostream& out, const StepGraph& graph, std::span<con
       .text("name", graph.name().empty() ? "step" : graph.name())
       .end_args()
       .end();
-  events.begin("thread_name", "M").number("pid", process).number("tid", thread).begin_args().text("name", "nodes").end_args().end();
+  events.begin("thread_name", "M")
+      .number("pid", process)
+      .number("tid", thread)
+      .begin_args()
+      .text("name", "nodes")
+      .end_args()
+      .end();
   const auto count = [&](double at, Bytes bytes) {
-    events.begin("live bytes", "C").number("ts", at).number("pid", process).begin_args().number("bytes", bytes.count).end_args().end();
+    events.begin("live bytes", "C")
+        .number("ts", at)
+        .number("pid", process)
+        .begin_args()
+        .number("bytes", bytes.count)
+        .end_args()
+        .end();
   };
   std::vector<bool> seen(graph.node_count(), false);
   double at = 0;  // on the grid
@@ -106,12 +121,19 @@ inline void write_trace(std::ostream& out, const StepGraph& graph, std::span<con
     const double next = on_grid(end.value());
     const bool again = seen[schedule[i].index];
     seen[schedule[i].index] = true;
-    events.begin(n.name.empty() ? "node " + std::to_string(n.id) : n.name, "X").text("cat", again ? "recompute" : to_string(n.phase));
-    events.number("ts", at).number("dur", next - at).number("pid", process).number("tid", thread).begin_args().number("id", n.id);
+    events.begin(n.name.empty() ? "node " + std::to_string(n.id) : n.name, "X")
+        .text("cat", again ? "recompute" : to_string(n.phase));
+    events.number("ts", at)
+        .number("dur", next - at)
+        .number("pid", process)
+        .number("tid", thread)
+        .begin_args()
+        .number("id", n.id);
     events.text("op", n.op)
         .text("phase", to_string(n.phase))
         .number("live_bytes", run.live_during[i].count)
-        .number("workspace_bytes", n.workspace.count).number("time_us", n.time.count);
+        .number("workspace_bytes", n.workspace.count)
+        .number("time_us", n.time.count);
     events.end_args().end();
     count(at, run.live_during[i]);
     events.begin("live bytes by role", "C").number("ts", at).number("pid", process).begin_args();
@@ -121,10 +143,14 @@ inline void write_trace(std::ostream& out, const StepGraph& graph, std::span<con
     at = next;
   }
   if (!schedule.empty()) count(at, run.live_after.back());
-  if (!(out << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" << events.json() << "\n]}\n" << std::flush))
+  if (!(out << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
+            << events.json() << "\n]}\n"
+            << std::flush))
     throw Error(Errc::io, "the trace could not be written: the stream has failed");
 }
 
-inline void write_trace(std::ostream& out, const StepGraph& graph) { write_trace(out, graph, own_order(graph)); }
+inline void write_trace(std::ostream& out, const StepGraph& graph) {
+  write_trace(out, graph, own_order(graph));
+}
 
 }  // namespace reprise

@@ -1,5 +1,6 @@
 #pragma once
-// What a Rewriter asks of its backend: to make something that can be run out of a checked Rewriting.
+// What a Rewriter asks of its backend: to make something that can be run out of a checked
+// Rewriting.
 //
 //   struct Count {                                                  the smallest backend there is
 //     using Program = std::size_t;
@@ -21,7 +22,8 @@ namespace reprise {
 ///   2. compile(graph, rewriting) -> Program callable on a const backend; where it throws, nothing has changed. What the program
 ///                                           needs later of the two arguments it keeps itself, or says that they must outlive it.
 template <class B>
-concept GraphBackend = requires(const B& backend, const StepGraph& graph, const Rewriting& rewriting) {
+concept GraphBackend = requires(const B& backend, const StepGraph& graph,
+                                const Rewriting& rewriting) {
   typename B::Program;
   requires std::movable<typename B::Program>;
   { backend.compile(graph, rewriting) } -> std::same_as<typename B::Program>;

@@ -1,5 +1,6 @@
 #pragma once
-// What a schedule computes again, and why: for every recomputed value that a first run reads, the subgraph that runs again for it.
+// What a schedule computes again, and why: for every recomputed value that a first run reads, the
+// subgraph that runs again for it.
 //
 //   schedule    0 norm  1 relu  2 flat  3 wide  4 sum  5 norm  6 relu  7 flat  8 grad        the toy of the plan format
 //
@@ -9,9 +10,9 @@
 //   write_recomputations(std::cout, graph, schedule, extraction):
 //   h.flat, read by grad at 8: norm at 5, relu at 6, flat at 7, from x
 //
-// h and h.relu were recomputed too, but only for h.flat: they are inside its subgraph and not listed beside it. A source is an
-// instance that the subgraph reads and that no recomputation made; two subgraphs may share nodes. write_dot
-// (rewrite/extraction_dot.hpp) draws one.
+// h and h.relu were recomputed too, but only for h.flat: they are inside its subgraph and not
+// listed beside it. A source is an instance that the subgraph reads and that no recomputation made;
+// two subgraphs may share nodes. write_dot (rewrite/extraction_dot.hpp) draws one.
 
 #include <algorithm>
 #include <cstddef>
@@ -39,29 +40,35 @@ struct InstanceRead {
 
 struct InstanceSource {
   ValueId value{};
-  std::uint32_t made_by = no_index;  ///< occurrence, a first run; no_index for what is there from the start
+  /// occurrence, a first run; no_index for what is there from the start
+  std::uint32_t made_by = no_index;
   auto operator<=>(const InstanceSource&) const = default;
 };
 
 /// One recomputed instance of a value and the subgraph that makes it.
 struct Recomputation {
   ValueId value{};
-  std::vector<std::uint32_t> occurrences{};  ///< what runs again for it, by place in the schedule; the last one makes it
-  std::vector<NodeId> nodes{};               ///< beside `occurrences`
-  std::vector<InstanceSource> sources{};     ///< what they read from outside, each once
-  std::vector<InstanceRead> reads{};         ///< all that they read, views and in-place writes included
-  std::vector<std::uint32_t> uses{};         ///< first runs that read it; schedule.size() where the step hands it over
+  /// what runs again for it, by place in the schedule; the last one makes it
+  std::vector<std::uint32_t> occurrences{};
+  std::vector<NodeId> nodes{};            ///< beside `occurrences`
+  std::vector<InstanceSource> sources{};  ///< what they read from outside, each once
+  /// all that they read, views and in-place writes included
+  std::vector<InstanceRead> reads{};
+  /// first runs that read it; schedule.size() where the step hands it over
+  std::vector<std::uint32_t> uses{};
   bool operator==(const Recomputation&) const = default;
 };
 
 struct Extraction {
   std::vector<Recomputation> recomputations{};  ///< by the place at which the value is made
-  std::vector<std::uint32_t> unneeded{};        ///< occurrences that run again though no first run needs what they make
+  /// occurrences that run again though no first run needs what they make
+  std::vector<std::uint32_t> unneeded{};
   bool operator==(const Extraction&) const = default;
 };
 
 /// By occurrence: 0 for a node's first run, then 1, 2, …
-[[nodiscard]] inline std::vector<std::uint32_t> clone_numbers(const StepGraph& graph, std::span<const NodeId> schedule) {
+[[nodiscard]] inline std::vector<std::uint32_t> clone_numbers(const StepGraph& graph,
+                                                              std::span<const NodeId> schedule) {
   std::vector<std::uint32_t> runs(graph.node_count(), 0), clones;
   for (NodeId n : schedule) clones.push_back(runs[n.index]++);
   return clones;
@@ -70,14 +77,19 @@ struct Extraction {
 class Extractor {
  public:
   Extractor(const StepGraph& graph, std::span<const NodeId> schedule)
-      : schedule_(schedule), resolution_(resolve(graph, schedule)), clones_(clone_numbers(graph, schedule)),
-        needed_(schedule.size(), false), visited_(schedule.size(), no_index), uses_(resolution_.values.size()) {}
+      : schedule_(schedule),
+        resolution_(resolve(graph, schedule)),
+        clones_(clone_numbers(graph, schedule)),
+        needed_(schedule.size(), false),
+        visited_(schedule.size(), no_index),
+        uses_(resolution_.values.size()) {}
 
   Extraction extract() {
     collect_uses();
     Extraction result;
     for (std::uint32_t instance = 0; instance < resolution_.values.size(); ++instance)
-      if (is_recomputed(instance) && !uses_[instance].empty()) result.recomputations.push_back(subgraph_of(instance));
+      if (is_recomputed(instance) && !uses_[instance].empty())
+        result.recomputations.push_back(subgraph_of(instance));
     for (std::uint32_t i = 0; i < schedule_.size(); ++i)
       if (clones_[i] > 0 && !needed_[i]) result.unneeded.push_back(i);
     return result;
@@ -115,9 +127,11 @@ class Extractor {
     r.uses = uses_[instance];
     r.occurrences = {resolution_.values[instance].made_by};
     visited_[r.occurrences[0]] = instance;
-    for (std::size_t k = 0; k < r.occurrences.size(); ++k) visit(r.occurrences[k], instance, r);  // which adds to them
+    // which adds to them
+    for (std::size_t k = 0; k < r.occurrences.size(); ++k) visit(r.occurrences[k], instance, r);
     std::sort(r.occurrences.begin(), r.occurrences.end());
-    std::stable_sort(r.reads.begin(), r.reads.end(), [](const auto& a, const auto& b) { return a.read_by < b.read_by; });
+    std::stable_sort(r.reads.begin(), r.reads.end(),
+                     [](const auto& a, const auto& b) { return a.read_by < b.read_by; });
     std::sort(r.sources.begin(), r.sources.end());
     r.sources.erase(std::unique(r.sources.begin(), r.sources.end()), r.sources.end());
     for (std::uint32_t o : r.occurrences) r.nodes.push_back(schedule_[o]);
@@ -139,9 +153,10 @@ class Extractor {
 
   std::span<const NodeId> schedule_;
   Resolution resolution_;
-  std::vector<std::uint32_t> clones_;             // by occurrence
-  std::vector<bool> needed_;                      // by occurrence
-  std::vector<std::uint32_t> visited_;            // by occurrence: the instance in whose subgraph it was seen last
+  std::vector<std::uint32_t> clones_;  // by occurrence
+  std::vector<bool> needed_;           // by occurrence
+  // by occurrence: the instance in whose subgraph it was seen last
+  std::vector<std::uint32_t> visited_;
   std::vector<std::vector<std::uint32_t>> uses_;  // by instance: first runs that read it
   std::vector<std::uint32_t> read_;
 };
@@ -151,27 +166,35 @@ class Extractor {
   return Extractor{graph, schedule}.extract();
 }
 
-// --- Printed --------------------------------------------------------------------------------------------------
+// --- Printed -------------------------------------------------------------------------------------
 
 /// "x", or "h of 5" for what occurrence 5 made.
 [[nodiscard]] inline std::string label_of(const StepGraph& graph, const InstanceSource& source) {
-  return name_of(graph.value(source.value)) + (source.made_by == no_index ? "" : " of " + std::to_string(source.made_by));
+  return name_of(graph.value(source.value)) +
+         (source.made_by == no_index ? "" : " of " + std::to_string(source.made_by));
 }
 
 /// One line a recomputation, and one for each that nothing needs.
-inline void write_recomputations(std::ostream& out, const StepGraph& graph, std::span<const NodeId> schedule,
-                                 const Extraction& extraction) {
-  const auto run = [&](std::uint32_t o) { return name_of(graph.node(schedule[o])) + " at " + std::to_string(o); };
+inline void write_recomputations(std::ostream& out, const StepGraph& graph,
+                                 std::span<const NodeId> schedule, const Extraction& extraction) {
+  const auto run = [&](std::uint32_t o) {
+    return name_of(graph.node(schedule[o])) + " at " + std::to_string(o);
+  };
   for (const Recomputation& r : extraction.recomputations) {
     out << name_of(graph.value(r.value));
     for (std::size_t i = 0; i < r.uses.size(); ++i)
-      out << (i == 0 ? ", " : " and ") << (r.uses[i] < schedule.size() ? "read by " + run(r.uses[i]) : "handed over");
-    for (std::size_t i = 0; i < r.occurrences.size(); ++i) out << (i == 0 ? ": " : ", ") << run(r.occurrences[i]);
-    for (std::size_t i = 0; i < r.sources.size(); ++i) out << (i == 0 ? ", from " : " and ") << label_of(graph, r.sources[i]);
+      out << (i == 0 ? ", " : " and ")
+          << (r.uses[i] < schedule.size() ? "read by " + run(r.uses[i]) : "handed over");
+    for (std::size_t i = 0; i < r.occurrences.size(); ++i)
+      out << (i == 0 ? ": " : ", ") << run(r.occurrences[i]);
+    for (std::size_t i = 0; i < r.sources.size(); ++i)
+      out << (i == 0 ? ", from " : " and ") << label_of(graph, r.sources[i]);
     out << '\n';
   }
-  for (std::uint32_t o : extraction.unneeded) out << run(o) << " runs again, and nothing needs it\n";
-  if (!out.flush()) throw Error(Errc::io, "the recomputations could not be written: the stream has failed");
+  for (std::uint32_t o : extraction.unneeded)
+    out << run(o) << " runs again, and nothing needs it\n";
+  if (!out.flush())
+    throw Error(Errc::io, "the recomputations could not be written: the stream has failed");
 }
 
 }  // namespace reprise

@@ -5,9 +5,10 @@
 //
 //   lint: freed_early: step 8: node 5 (grad): value 4 (h.flat): is used after its storage was freed
 //
-// It shares no code with what makes a Rewriting: it keeps books of its own (which slot is the newest of its value, what is allocated,
-// when it was last used, what was updated how often), so that an error there is found here, before anything runs. It also refuses
-// two things that the plan format lets through and that would give other numbers:
+// It shares no code with what makes a Rewriting: it keeps books of its own (which slot is the
+// newest of its value, what is allocated, when it was last used, what was updated how often), so
+// that an error there is found here, before anything runs. It also refuses two things that the plan
+// format lets through and that would give other numbers:
 //
 //   effect_order   a run reads a persistent storage after another number of writes than in the graph's own order: through a view, or
 //                  behind a node that has the persistent value among its outputs
@@ -30,12 +31,14 @@
 namespace reprise {
 
 enum class LintRule : std::uint8_t {
-  malformed,      ///< a list does not fit the node or the graph, or an id names nothing
-  runs_again,     ///< a node that is not recomputable has a clone
-  never_runs,     ///< a node has no step
-  clone_number,   ///< the clones of a node are not numbered 0, 1, 2, …
-  effects,        ///< an update is performed again, left out, or not noted for a later clone
-  effect_order,   ///< a persistent storage is read or updated after another number of writes than in the graph's own order
+  malformed,     ///< a list does not fit the node or the graph, or an id names nothing
+  runs_again,    ///< a node that is not recomputable has a clone
+  never_runs,    ///< a node has no step
+  clone_number,  ///< the clones of a node are not numbered 0, 1, 2, …
+  effects,       ///< an update is performed again, left out, or not noted for a later clone
+  /// a persistent storage is read or updated after another number of writes than in the graph's own
+  /// order
+  effect_order,
   not_written,    ///< a slot is used that nothing has written
   wrong_value,    ///< a slot is used, or written, as another value than it is for
   freed_early,    ///< a slot is used after its storage was freed
@@ -43,7 +46,9 @@ enum class LintRule : std::uint8_t {
   not_newest,     ///< a slot is used though a newer instance of its value exists
   wrong_target,   ///< a view or in-place write names another target than this step's own
   wrong_storage,  ///< a slot lies in another storage than its value, or than what it is a view of
-  apart,          ///< a step writes in place what it also makes another view or version of, and they do not lie together
+  /// a step writes in place what it also makes another view or version of, and they do not lie
+  /// together
+  apart,
   written_twice,  ///< a slot is written twice
   allocation,     ///< a step does not allocate exactly what it brings
   freed_twice,    ///< a storage is freed that is not there, or that is persistent
@@ -55,18 +60,28 @@ enum class LintRule : std::uint8_t {
 
 [[nodiscard]] constexpr std::string_view to_string(LintRule rule) {
   constexpr std::string_view names[] = {
-      "malformed", "runs_again", "never_runs", "clone_number", "effects", "effect_order", "not_written",
-      "wrong_value", "freed_early", "overwritten", "not_newest", "wrong_target", "wrong_storage", "apart",
-      "written_twice", "allocation", "freed_twice", "freed_late", "drops", "leak", "peak"};
+      "malformed",    "runs_again",   "never_runs",    "clone_number", "effects",
+      "effect_order", "not_written",  "wrong_value",   "freed_early",  "overwritten",
+      "not_newest",   "wrong_target", "wrong_storage", "apart",        "written_twice",
+      "allocation",   "freed_twice",  "freed_late",    "drops",        "leak",
+      "peak"};
   return names[static_cast<std::size_t>(rule)];
 }
 
 class Linter {
  public:
   Linter(const StepGraph& graph, const Rewriting& program)
-      : graph_(graph), program_(program), order_(graph), newest_(graph.value_count()), runs_(graph.node_count(), 0),
-        total_(graph.node_count(), 0), written_(program.slots.size(), false), state_(program.allocations.size(), State::not_yet),
-        owned_(program.allocations.size(), false), last_use_(program.allocations.size(), 0), holds_(program.allocations.size()) {}
+      : graph_(graph),
+        program_(program),
+        order_(graph),
+        newest_(graph.value_count()),
+        runs_(graph.node_count(), 0),
+        total_(graph.node_count(), 0),
+        written_(program.slots.size(), false),
+        state_(program.allocations.size(), State::not_yet),
+        owned_(program.allocations.size(), false),
+        last_use_(program.allocations.size(), 0),
+        holds_(program.allocations.size()) {}
 
   void check() {
     check_tables();
@@ -79,23 +94,27 @@ class Linter {
  private:
   enum class State : std::uint8_t { not_yet, live, freed };
 
-  // ── before the first step ───────────────────────────────────────────────────────────────────────────────────────────────
+  // ── before the first step ──────────────────────────────────────────────────────────────────────
 
   void check_tables() {
     for (const Allocation& a : program_.allocations) {
-      if (a.storage.index >= graph_.storage_count()) fail(LintRule::malformed, {}, "an allocation is of no storage");
+      if (a.storage.index >= graph_.storage_count())
+        fail(LintRule::malformed, {}, "an allocation is of no storage");
       const Storage& s = graph_.storage(a.storage);
-      if (a.bytes != s.bytes || a.persistent != s.persistent || a.at_start != (s.persistent || graph_.value(s.owner).initial))
+      if (a.bytes != s.bytes || a.persistent != s.persistent ||
+          a.at_start != (s.persistent || graph_.value(s.owner).initial))
         fail(LintRule::allocation, s.owner, "has an allocation that is not like its storage");
     }
     for (const Slot& slot : program_.slots) {
-      if (slot.value.index >= graph_.value_count() || slot.allocation.index >= program_.allocations.size())
+      if (slot.value.index >= graph_.value_count() ||
+          slot.allocation.index >= program_.allocations.size())
         fail(LintRule::malformed, {}, "a slot is of no value, or in no allocation");
       if (allocation_of(slot).storage != graph_.value(slot.value).storage)
         fail(LintRule::wrong_storage, slot.value, "has a slot in another storage");
     }
     for (const ProgramStep& step : program_.steps) {
-      if (step.node.index >= graph_.node_count()) fail(LintRule::malformed, {}, "a step runs no node");
+      if (step.node.index >= graph_.node_count())
+        fail(LintRule::malformed, {}, "a step runs no node");
       ++total_[step.node.index];
     }
   }
@@ -111,29 +130,34 @@ class Linter {
     peak_ = graph_.persistent_bytes();
     for (SlotId s : program_.at_start) {
       const ValueId v = slot(s).value;
-      if (!graph_.value(v).persistent && !graph_.value(v).initial) fail(LintRule::malformed, v, "is not there at the start");
+      if (!graph_.value(v).persistent && !graph_.value(v).initial)
+        fail(LintRule::malformed, v, "is not there at the start");
       if (newest_[v.index].valid()) fail(LintRule::malformed, v, "is there at the start twice");
       write(s);
       newest_[v.index] = s;
     }
     std::vector<bool> there(graph_.storage_count(), false);
     for (const Allocation& a : program_.allocations) {
-      if (a.at_start && there[a.storage.index]) fail(LintRule::allocation, graph_.storage(a.storage).owner, "is there at the start twice");
+      if (a.at_start && there[a.storage.index])
+        fail(LintRule::allocation, graph_.storage(a.storage).owner, "is there at the start twice");
       there[a.storage.index] = there[a.storage.index] || a.at_start;
     }
     for (std::size_t i = 0; i < graph_.value_count(); ++i) {
       const Value& v = graph_.value(ValueId{i});
-      if ((v.persistent || v.initial) && !newest_[i].valid()) fail(LintRule::malformed, ValueId{i}, "has no slot at the start");
+      if ((v.persistent || v.initial) && !newest_[i].valid())
+        fail(LintRule::malformed, ValueId{i}, "has no slot at the start");
     }
   }
 
-  // ── a step ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── a step ─────────────────────────────────────────────────────────────────────────────────────
 
   void check_step(const ProgramStep& step) {
     node_ = step.node;
-    if (step.reads.size() != graph_.inputs(node_).size() || step.writes.size() != graph_.outputs(node_).size() ||
+    if (step.reads.size() != graph_.inputs(node_).size() ||
+        step.writes.size() != graph_.outputs(node_).size() ||
         step.targets.size() != graph_.outputs(node_).size())
-      fail(LintRule::malformed, {}, "does not read, write or target as many slots as the node has inputs and outputs");
+      fail(LintRule::malformed, {},
+           "does not read, write or target as many slots as the node has inputs and outputs");
     check_run(step);
     for (std::size_t k = 0; k < step.reads.size(); ++k) use(step.reads[k], graph_.inputs(node_)[k]);
     for (std::size_t k = 0; k < step.targets.size(); ++k) check_target(step, k);
@@ -147,16 +171,19 @@ class Linter {
 
   void check_run(const ProgramStep& step) {
     const bool first = runs_[node_.index] == 0;
-    if (!first && !graph_.node(node_).recomputable) fail(LintRule::runs_again, {}, "is not recomputable and runs again");
-    if (step.clone != runs_[node_.index]++) fail(LintRule::clone_number, {}, "is not clone " + std::to_string(step.clone));
+    if (!first && !graph_.node(node_).recomputable)
+      fail(LintRule::runs_again, {}, "is not recomputable and runs again");
+    if (step.clone != runs_[node_.index]++)
+      fail(LintRule::clone_number, {}, "is not clone " + std::to_string(step.clone));
     const Effects expected = expected_effects(first);
     if (step.effects != expected)
       fail(LintRule::effects, {},
-           "has effects '" + std::string(to_string(step.effects)) + "' and must have '" + std::string(to_string(expected)) + "'");
+           "has effects '" + std::string(to_string(step.effects)) + "' and must have '" +
+               std::string(to_string(expected)) + "'");
     if (const WriteOrder::Touch* t = order_.run(node_, first))
       fail(LintRule::effect_order, graph_.storage(t->storage).owner,
-           "has been written " + std::to_string(order_.writes(t->storage)) + " times by now, and " + std::to_string(t->writes_before) +
-               " times in the graph's own order");
+           "has been written " + std::to_string(order_.writes(t->storage)) + " times by now, and " +
+               std::to_string(t->writes_before) + " times in the graph's own order");
   }
 
   [[nodiscard]] Effects expected_effects(bool first) const {
@@ -167,18 +194,23 @@ class Linter {
 
   void use(SlotId s, ValueId v) {
     const Slot& used = slot(s);
-    if (!written_[s.index]) fail(LintRule::not_written, v, "is used in a slot that nothing has written");
+    if (!written_[s.index])
+      fail(LintRule::not_written, v, "is used in a slot that nothing has written");
     if (used.value != v) fail(LintRule::wrong_value, v, "is used in a slot of another value");
-    if (state_[used.allocation.index] != State::live) fail(LintRule::freed_early, v, "is used after its storage was freed");
-    if (!newest_[v.index].valid()) fail(LintRule::overwritten, v, "is used after its storage was overwritten");
-    if (newest_[v.index] != s) fail(LintRule::not_newest, v, "is used in an instance that is not the newest");
+    if (state_[used.allocation.index] != State::live)
+      fail(LintRule::freed_early, v, "is used after its storage was freed");
+    if (!newest_[v.index].valid())
+      fail(LintRule::overwritten, v, "is used after its storage was overwritten");
+    if (newest_[v.index] != s)
+      fail(LintRule::not_newest, v, "is used in an instance that is not the newest");
     last_use_[used.allocation.index] = now_;
   }
 
   void check_target(const ProgramStep& step, std::size_t k) {
     const ValueId v = graph_.outputs(node_)[k], target = graph_.value(v).target();
     if (graph_.value(v).persistent || !target.valid()) {
-      if (step.targets[k].valid()) fail(LintRule::malformed, v, "is no view and overwrites nothing, yet has a target");
+      if (step.targets[k].valid())
+        fail(LintRule::malformed, v, "is no view and overwrites nothing, yet has a target");
       return;
     }
     const auto made = graph_.outputs(node_);
@@ -190,8 +222,10 @@ class Linter {
 
   void allocate(const ProgramStep& step) {
     for (AllocationId a : step.allocates) {
-      if (a.index >= program_.allocations.size()) fail(LintRule::malformed, {}, "allocates nothing that there is");
-      if (state_[a.index] != State::not_yet) fail(LintRule::allocation, {}, "allocates what has been allocated");
+      if (a.index >= program_.allocations.size())
+        fail(LintRule::malformed, {}, "allocates nothing that there is");
+      if (state_[a.index] != State::not_yet)
+        fail(LintRule::allocation, {}, "allocates what has been allocated");
       state_[a.index] = State::live;
       live_ += program_.allocations[a.index].bytes;
     }
@@ -205,13 +239,16 @@ class Linter {
       if (s.valid()) fail(LintRule::overwritten, v, "is written, but its storage was taken over");
       return;
     }
-    if (slot(s).value != v) fail(LintRule::wrong_value, v, "is written into a slot of another value");
+    if (slot(s).value != v)
+      fail(LintRule::wrong_value, v, "is written into a slot of another value");
     const AllocationId a = slot(s).allocation;
     if (value.persistent || !value.owns()) {
       const SlotId beside = value.persistent ? newest_[v.index] : step.targets[k];
-      if (a != slot(beside).allocation) fail(LintRule::wrong_storage, v, "does not lie where what it is made of lies");
+      if (a != slot(beside).allocation)
+        fail(LintRule::wrong_storage, v, "does not lie where what it is made of lies");
     } else {
-      if (owned_[a.index] || std::find(step.allocates.begin(), step.allocates.end(), a) == step.allocates.end())
+      if (owned_[a.index] ||
+          std::find(step.allocates.begin(), step.allocates.end(), a) == step.allocates.end())
         fail(LintRule::allocation, v, "owns bytes that this step does not allocate for it");
       owned_[a.index] = true;
     }
@@ -220,7 +257,8 @@ class Linter {
 
   // Each slot once in the program's life.
   void write(SlotId s) {
-    if (written_[s.index]) fail(LintRule::written_twice, slot(s).value, "is written into a slot that has been written");
+    if (written_[s.index])
+      fail(LintRule::written_twice, slot(s).value, "is written into a slot that has been written");
     const AllocationId a = slot(s).allocation;
     written_[s.index] = true;
     holds_[a.index].push_back(s);
@@ -229,13 +267,16 @@ class Linter {
 
   void overwrite(const ProgramStep& step) {
     for (std::size_t k = 0; k < step.writes.size(); ++k) {
-      if (!graph_.value(graph_.outputs(node_)[k]).overwrites.valid() || !step.writes[k].valid()) continue;
+      if (!graph_.value(graph_.outputs(node_)[k]).overwrites.valid() || !step.writes[k].valid())
+        continue;
       const Slot& written = slot(step.writes[k]);
       for (SlotId s : holds_[written.allocation.index])
         if (newest_[slot(s).value.index] == s) newest_[slot(s).value.index] = SlotId{};
       for (SlotId s : step.writes)
-        if (s.valid() && slot(s).allocation != written.allocation && allocation_of(slot(s)).storage == allocation_of(written).storage)
-          fail(LintRule::apart, slot(s).value, "does not lie where value " + label(graph_.value(written.value)) + " is written");
+        if (s.valid() && slot(s).allocation != written.allocation &&
+            allocation_of(slot(s)).storage == allocation_of(written).storage)
+          fail(LintRule::apart, slot(s).value,
+               "does not lie where value " + label(graph_.value(written.value)) + " is written");
     }
   }
 
@@ -243,7 +284,9 @@ class Linter {
   void publish(const ProgramStep& step) {
     const auto made = graph_.outputs(node_);
     for (std::size_t k = 0; k < made.size(); ++k) {
-      const bool gone = std::any_of(made.begin(), made.end(), [&](ValueId w) { return graph_.value(w).overwrites == made[k]; });
+      const bool gone = std::any_of(made.begin(), made.end(), [&](ValueId w) {
+        return graph_.value(w).overwrites == made[k];
+      });
       if (!gone && step.writes[k].valid()) newest_[made[k].index] = step.writes[k];
     }
     for (AllocationId a : step.allocates)
@@ -253,11 +296,13 @@ class Linter {
   void free(const ProgramStep& step) {
     std::size_t slots = 0;
     for (AllocationId a : step.frees) {
-      if (a.index >= program_.allocations.size()) fail(LintRule::malformed, {}, "frees nothing that there is");
+      if (a.index >= program_.allocations.size())
+        fail(LintRule::malformed, {}, "frees nothing that there is");
       const ValueId owner = graph_.storage(program_.allocations[a.index].storage).owner;
       if (state_[a.index] != State::live || program_.allocations[a.index].persistent)
         fail(LintRule::freed_twice, owner, "is freed, and is not there or persistent");
-      if (last_use_[a.index] != now_) fail(LintRule::freed_late, owner, "is freed later than after its last use");
+      if (last_use_[a.index] != now_)
+        fail(LintRule::freed_late, owner, "is freed later than after its last use");
       state_[a.index] = State::freed;
       live_ -= program_.allocations[a.index].bytes;
       slots += holds_[a.index].size();
@@ -269,10 +314,11 @@ class Linter {
         fail(LintRule::drops, slot(s).value, "is dropped, and is not in what is freed");
       holds_[a.index].erase(held);
     }
-    if (step.drops.size() != slots) fail(LintRule::drops, {}, "does not drop all slots of what it frees");
+    if (step.drops.size() != slots)
+      fail(LintRule::drops, {}, "does not drop all slots of what it frees");
   }
 
-  // ── after the last step ─────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── after the last step ────────────────────────────────────────────────────────────────────────
 
   void end() {
     for (std::size_t i = 0; i < graph_.node_count(); ++i)
@@ -286,31 +332,39 @@ class Linter {
     }
     for (std::size_t i = 0; i < program_.allocations.size(); ++i) check_gone(i, handed_over[i]);
     for (std::size_t i = 0; i < program_.slots.size(); ++i)
-      if (!written_[i]) fail(LintRule::not_written, program_.slots[i].value, "has a slot that nothing writes");
+      if (!written_[i])
+        fail(LintRule::not_written, program_.slots[i].value, "has a slot that nothing writes");
     if (peak_ != program_.peak)
       fail(LintRule::peak, {},
-           "the program's peak is " + std::to_string(peak_.count) + " bytes, the schedule's " + std::to_string(program_.peak.count));
+           "the program's peak is " + std::to_string(peak_.count) + " bytes, the schedule's " +
+               std::to_string(program_.peak.count));
   }
 
   void check_gone(std::size_t i, bool handed_over) const {
     const Allocation& a = program_.allocations[i];
     const ValueId owner = graph_.storage(a.storage).owner;
-    if (state_[i] == State::not_yet) fail(LintRule::allocation, owner, "has an allocation that nothing makes");
+    if (state_[i] == State::not_yet)
+      fail(LintRule::allocation, owner, "has an allocation that nothing makes");
     const bool may_stay = a.persistent || handed_over || program_.steps.empty();
-    if (state_[i] == State::live && !may_stay) fail(LintRule::leak, owner, "is still there at the end, and not handed over");
+    if (state_[i] == State::live && !may_stay)
+      fail(LintRule::leak, owner, "is still there at the end, and not handed over");
   }
 
-  // ── words ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── words ──────────────────────────────────────────────────────────────────────────────────────
 
   [[nodiscard]] const Slot& slot(SlotId s) const {
-    if (s.index >= program_.slots.size()) fail(LintRule::malformed, {}, "names a slot that there is not");
+    if (s.index >= program_.slots.size())
+      fail(LintRule::malformed, {}, "names a slot that there is not");
     return program_.slots[s.index];
   }
-  [[nodiscard]] const Allocation& allocation_of(const Slot& s) const { return program_.allocations[s.allocation.index]; }
+  [[nodiscard]] const Allocation& allocation_of(const Slot& s) const {
+    return program_.allocations[s.allocation.index];
+  }
 
   [[noreturn]] void fail(LintRule rule, ValueId v, const std::string& what) const {
     std::string text = "lint: " + std::string(to_string(rule)) + ": ";
-    if (node_.valid() && now_ < program_.steps.size()) text += "step " + std::to_string(now_) + ": ";
+    if (node_.valid() && now_ < program_.steps.size())
+      text += "step " + std::to_string(now_) + ": ";
     if (node_.valid()) text += "node " + label(graph_.node(node_)) + ": ";
     if (v.valid()) text += "value " + label(graph_.value(v)) + ": ";
     throw Error(Errc::bad_schedule, text + what);
@@ -324,19 +378,23 @@ class Linter {
   const StepGraph& graph_;
   const Rewriting& program_;
   WriteOrder order_;
-  std::vector<SlotId> newest_;               // by value: its newest instance; none where it does not exist
+  // by value: its newest instance; none where it does not exist
+  std::vector<SlotId> newest_;
   std::vector<std::uint32_t> runs_, total_;  // by node: steps so far, and in all
   std::vector<bool> written_;                // by slot
   std::vector<State> state_;                 // by allocation
-  std::vector<bool> owned_;                  // by allocation: whether the value that brings its bytes has been written
-  std::vector<std::size_t> last_use_;        // by allocation: the step
-  std::vector<std::vector<SlotId>> holds_;   // by allocation: the slots written in it
+  // by allocation: whether the value that brings its bytes has been written
+  std::vector<bool> owned_;
+  std::vector<std::size_t> last_use_;       // by allocation: the step
+  std::vector<std::vector<SlotId>> holds_;  // by allocation: the slots written in it
   Bytes live_{}, peak_{};
   std::size_t now_ = 0;
   NodeId node_{};
 };
 
 /// Throws Errc::bad_schedule naming the rule, the step, the node and the value; changes nothing.
-inline void lint(const StepGraph& graph, const Rewriting& program) { Linter{graph, program}.check(); }
+inline void lint(const StepGraph& graph, const Rewriting& program) {
+  Linter{graph, program}.check();
+}
 
 }  // namespace reprise

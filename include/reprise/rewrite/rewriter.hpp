@@ -6,7 +6,8 @@
 //
 //   graph, schedule ──rewrite()──▶ Rewriting ──lint()──▶ the same, or an Error ──compile()──▶ Program
 //
-// Graph, schedule and whatever was compiled before are only read: where anything throws, they are as they were and can be run.
+// Graph, schedule and whatever was compiled before are only read: where anything throws, they are
+// as they were and can be run.
 
 #include <concepts>
 #include <span>
@@ -34,7 +35,8 @@ concept PromisedSchedule = requires(const P& plan) {
 template <class Backend = NullBackend>
 class Rewriter {
   static_assert(GraphBackend<Backend>,
-                "Rewriter<B> needs a movable type B::Program and B::compile(const StepGraph&, const Rewriting&) const that returns it: see "
+                "Rewriter<B> needs a movable type B::Program and B::compile(const StepGraph&, "
+                "const Rewriting&) const that returns it: see "
                 "GraphBackend and docs/policies/backend.md");
 
  public:
@@ -42,27 +44,33 @@ class Rewriter {
 
   explicit Rewriter(Backend backend = {}) : backend_(std::move(backend)) {}
 
-  /// Throws Errc::bad_schedule naming the rule that the schedule breaks, and whatever the backend throws.
+  /// Throws Errc::bad_schedule naming the rule that the schedule breaks, and whatever the backend
+  /// throws.
   [[nodiscard]] Program rewrite(const StepGraph& graph, std::span<const NodeId> schedule) const {
     const Rewriting rewriting = reprise::rewrite(graph, schedule);
     lint(graph, rewriting);
     return backend_.compile(graph, rewriting);
   }
 
-  /// The same; a plan whose promised peak is not that of its schedule here was made for another graph, and is refused.
+  /// The same; a plan whose promised peak is not that of its schedule here was made for another
+  /// graph, and is refused.
   template <PromisedSchedule Plan>
   [[nodiscard]] Program rewrite(const StepGraph& graph, const Plan& plan) const {
     const Rewriting rewriting = reprise::rewrite(graph, plan.schedule);
     if (rewriting.peak != plan.peak)
-      throw Error(Errc::bad_schedule, "peak: the plan promises " + std::to_string(plan.peak.count) + " bytes, here its schedule has " +
-                                          std::to_string(rewriting.peak.count) + ": plan again for this graph");
+      throw Error(Errc::bad_schedule, "peak: the plan promises " + std::to_string(plan.peak.count) +
+                                          " bytes, here its schedule has " +
+                                          std::to_string(rewriting.peak.count) +
+                                          ": plan again for this graph");
     lint(graph, rewriting);
     return backend_.compile(graph, rewriting);
   }
 
-  /// For backends that need more than the graph: something that has one (a CapturedStep) and that they can compile.
+  /// For backends that need more than the graph: something that has one (a CapturedStep) and that
+  /// they can compile.
   template <class Source, class Schedule_>
-  requires(!std::is_same_v<std::remove_cvref_t<Source>, StepGraph> && std::convertible_to<Source&, const StepGraph&>) [[nodiscard]] Program
+  requires(!std::is_same_v<std::remove_cvref_t<Source>, StepGraph> &&
+           std::convertible_to<Source&, const StepGraph&>) [[nodiscard]] Program
       rewrite(Source& source, const Schedule_& schedule) const {
     const StepGraph& graph = source;
     return Rewriter<BoundTo<Source>>{BoundTo<Source>{&backend_, &source}}.rewrite(graph, schedule);

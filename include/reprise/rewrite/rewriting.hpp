@@ -1,6 +1,7 @@
 #pragma once
-// A Rewriting is a schedule made explicit, as plain data that any backend can run: every use names the slot that it reads, every
-// storage the step that allocates it and the step after which it is freed, every clone what it must not do again.
+// A Rewriting is a schedule made explicit, as plain data that any backend can run: every use names
+// the slot that it reads, every storage the step that allocates it and the step after which it is
+// freed, every clone what it must not do again.
 //
 //   norm relu flat wide sum norm relu flat grad         a schedule for the toy of the plan format
 //
@@ -10,8 +11,9 @@
 //   program.steps[5]      norm#1    reads x          writes h#1     leave_out: mean stays as it is
 //   program.steps[8]      grad      reads x, h.flat#1               frees the allocation of h#1
 //
-// A slot is written once: h and h#1 are two. h, h.relu and h.flat are three slots of one allocation, and go with it. Nothing is
-// looked up by name: a backend needs the graph's ids and this. write_listing (rewrite/listing.hpp) prints all of it.
+// A slot is written once: h and h#1 are two. h, h.relu and h.flat are three slots of one
+// allocation, and go with it. Nothing is looked up by name: a backend needs the graph's ids and
+// this. write_listing (rewrite/listing.hpp) prints all of it.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,8 +29,10 @@
 
 namespace reprise {
 
-using SlotId = Id<struct SlotTag>;              ///< one instance of a value: what a backend keeps a tensor for
-using AllocationId = Id<struct AllocationTag>;  ///< one instance of a storage: what a backend keeps bytes for
+/// one instance of a value: what a backend keeps a tensor for
+using SlotId = Id<struct SlotTag>;
+/// one instance of a storage: what a backend keeps bytes for
+using AllocationId = Id<struct AllocationTag>;
 
 struct Slot {
   ValueId value{};
@@ -44,12 +48,15 @@ struct Allocation {
   bool operator==(const Allocation&) const = default;
 };
 
-/// What a step does to the persistent values that its node updates (batch-norm statistics, a random generator).
+/// What a step does to the persistent values that its node updates (batch-norm statistics, a random
+/// generator).
 enum class Effects : std::uint8_t {
-  none,              ///< the node updates nothing
-  perform,           ///< they are updated
-  note_and_perform,  ///< the same, but the node runs again later: what it takes from them (a generator's state) is noted first
-  leave_out,         ///< a clone: it computes with what was noted, and leaves them as they are
+  none,     ///< the node updates nothing
+  perform,  ///< they are updated
+  /// the same, but the node runs again later: what it takes from them (a generator's state) is
+  /// noted first
+  note_and_perform,
+  leave_out,  ///< a clone: it computes with what was noted, and leaves them as they are
 };
 
 [[nodiscard]] constexpr std::string_view to_string(Effects effects) {
@@ -62,9 +69,11 @@ struct ProgramStep {
   NodeId node{};
   std::uint32_t clone = 0;  ///< 0 for its first run, then 1, 2, …
   Effects effects = Effects::none;
-  std::vector<SlotId> reads{};            ///< beside graph.inputs(node)
-  std::vector<SlotId> writes{};           ///< beside graph.outputs(node); none for a persistent value that no longer exists
-  std::vector<SlotId> targets{};          ///< beside graph.outputs(node): what the output is a view of or overwrites; else none
+  std::vector<SlotId> reads{};  ///< beside graph.inputs(node)
+  /// beside graph.outputs(node); none for a persistent value that no longer exists
+  std::vector<SlotId> writes{};
+  /// beside graph.outputs(node): what the output is a view of or overwrites; else none
+  std::vector<SlotId> targets{};
   std::vector<AllocationId> allocates{};  ///< when it starts
   std::vector<AllocationId> frees{};      ///< when it has finished
   std::vector<SlotId> drops{};            ///< the slots of what it frees
@@ -75,9 +84,10 @@ struct Rewriting {
   std::vector<ProgramStep> steps{};
   std::vector<Slot> slots{};
   std::vector<Allocation> allocations{};
-  std::vector<SlotId> at_start{};  ///< slots of persistent and initial values, in the graph's order: filled before the first step
-  std::vector<SlotId> outputs{};   ///< beside graph.outputs(): there after the last step
-  Bytes peak{};                    ///< of the schedule that this was made from
+  /// slots of persistent and initial values, in the graph's order: filled before the first step
+  std::vector<SlotId> at_start{};
+  std::vector<SlotId> outputs{};  ///< beside graph.outputs(): there after the last step
+  Bytes peak{};                   ///< of the schedule that this was made from
 
   bool operator==(const Rewriting&) const = default;
 };
@@ -98,7 +108,8 @@ class RewritingMaker {
     make_slots();
     make_steps();
     place_allocations();
-    for (std::uint32_t instance : resolution_.step_outputs) program_.outputs.push_back(slot(instance));
+    for (std::uint32_t instance : resolution_.step_outputs)
+      program_.outputs.push_back(slot(instance));
     Simulation cost;
     sweep(graph_, schedule_, resolution_.storages, cost);
     program_.peak = cost.peak;
@@ -106,7 +117,9 @@ class RewritingMaker {
   }
 
  private:
-  static SlotId slot(std::uint32_t instance) { return instance == no_index ? SlotId{} : SlotId{instance}; }
+  static SlotId slot(std::uint32_t instance) {
+    return instance == no_index ? SlotId{} : SlotId{instance};
+  }
 
   static std::vector<SlotId> slots(std::span<const std::uint32_t> instances) {
     std::vector<SlotId> list;
@@ -148,7 +161,9 @@ class RewritingMaker {
   }
 
   void place_allocations() {
-    const auto freed = [&](const StorageInstance& s) { return !s.persistent && s.last < schedule_.size(); };
+    const auto freed = [&](const StorageInstance& s) {
+      return !s.persistent && s.last < schedule_.size();
+    };
     for (std::size_t i = 0; i < resolution_.storages.size(); ++i) {
       const StorageInstance& s = resolution_.storages[i];
       if (s.made_by != no_index) program_.steps[s.made_by].allocates.push_back(AllocationId{i});
@@ -166,8 +181,8 @@ class RewritingMaker {
   Rewriting program_;
 };
 
-/// Clones placed, every use renamed to the instance that the rule gives, frees placed, outputs mapped. Throws Errc::bad_schedule
-/// with the first rule that the schedule breaks.
+/// Clones placed, every use renamed to the instance that the rule gives, frees placed, outputs
+/// mapped. Throws Errc::bad_schedule with the first rule that the schedule breaks.
 [[nodiscard]] inline Rewriting rewrite(const StepGraph& graph, std::span<const NodeId> schedule) {
   return RewritingMaker{graph, schedule}.make();
 }

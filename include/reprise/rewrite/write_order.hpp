@@ -1,6 +1,6 @@
 #pragma once
-// WriteOrder follows how often each persistent storage has been written, and tells where a run finds it otherwise than in the
-// graph's own order: it would compute something else.
+// WriteOrder follows how often each persistent storage has been written, and tells where a run
+// finds it otherwise than in the graph's own order: it would compute something else.
 //
 //   own order     read(p) -> a     write(a) -> p     last(a) -> b        p is persistent
 //   schedule      read, write, read again, last
@@ -9,8 +9,9 @@
 //   order.run(write, true)     nullptr
 //   order.run(read, false)     p: written once by now, 0 times in the own order
 //
-// Views of p count as p. The plan format asks this only of values that stand in someone's `updates`, and only where they stand in
-// `inputs` themselves; steps recorded from LibTorch are written so that both come to the same.
+// Views of p count as p. The plan format asks this only of values that stand in someone's
+// `updates`, and only where they stand in `inputs` themselves; steps recorded from LibTorch are
+// written so that both come to the same.
 
 #include <algorithm>
 #include <cstddef>
@@ -26,7 +27,8 @@ class WriteOrder {
   struct Touch {
     StorageId storage{};
     std::uint32_t writes_before = 0;
-    bool reads = false;  ///< holds for clones too; what is only written is written by the first run alone
+    /// holds for clones too; what is only written is written by the first run alone
+    bool reads = false;
   };
 
   explicit WriteOrder(const StepGraph& graph) : graph_(graph), writes_(graph.storage_count(), 0) {
@@ -36,7 +38,8 @@ class WriteOrder {
       for (ValueId v : graph.inputs(NodeId{i})) touch(list, v, true);
       for (ValueId v : graph.outputs(NodeId{i})) {
         touch(list, v, false);
-        if (!graph.value(v).persistent && !graph.value(v).owns()) touch(list, graph.value(v).target(), true);
+        if (!graph.value(v).persistent && !graph.value(v).owns())
+          touch(list, graph.value(v).target(), true);
       }
       for (ValueId v : graph.updates(NodeId{i})) touch(list, v, false);
       touches_.push_back(list);
@@ -45,7 +48,8 @@ class WriteOrder {
     std::fill(writes_.begin(), writes_.end(), 0);
   }
 
-  /// The first storage that is not as the node found it in the graph's own order; nullptr where all are. Counts its writes.
+  /// The first storage that is not as the node found it in the graph's own order; nullptr where all
+  /// are. Counts its writes.
   const Touch* run(NodeId n, bool first) {
     for (const Touch& t : touches_[n.index])
       if ((first || t.reads) && writes_[t.storage.index] != t.writes_before) return &t;
@@ -65,7 +69,8 @@ class WriteOrder {
     if (first)
       for (ValueId v : graph_.updates(n)) ++writes[graph_.value(v).storage.index];
     for (ValueId v : graph_.outputs(n))
-      if (graph_.value(v).persistent || graph_.value(v).overwrites.valid()) ++writes[graph_.value(v).storage.index];
+      if (graph_.value(v).persistent || graph_.value(v).overwrites.valid())
+        ++writes[graph_.value(v).storage.index];
   }
 
   const StepGraph& graph_;

@@ -1,4 +1,5 @@
-// Training inside a budget: the same bits as eager, at the predicted peak, which is inside the budget.
+// Training inside a budget: the same bits as eager, at the predicted peak, which is inside the
+// budget.
 
 #include "models/task.hpp"
 
@@ -30,17 +31,22 @@ struct Outcome {
   StepMeasurement last{};
   std::vector<StepMeasurement> steps{};
   Bytes baseline_above{};  ///< what the graph's own order takes above the base
-  bool reordered = false;  ///< the plan runs first occurrences in another order, which may be enough
+  /// the plan runs first occurrences in another order, which may be enough
+  bool reordered = false;
 };
 
 /// Five steps of a tiny model eagerly and inside the budget, everything compared.
-Outcome train_inside(std::string_view name, const Budget& budget, OptimizerKind optimizer = OptimizerKind::sgd, int steps = 5,
+Outcome train_inside(std::string_view name, const Budget& budget,
+                     OptimizerKind optimizer = OptimizerKind::sgd, int steps = 5,
                      models::Config config = models::Config::tiny, std::int64_t samples = 0) {
-  models::Task eager = models::make(name, config, samples), ours = models::make(name, config, samples);
+  models::Task eager = models::make(name, config, samples),
+               ours = models::make(name, config, samples);
   auto eager_optimizer = make_optimizer(optimizer, eager.module->parameters()),
        our_optimizer = make_optimizer(optimizer, ours.module->parameters());
-  Replaying step{ours.module, ours.loss,
-                 TrainStepOptions{.budget = budget, .planning = quick, .on_fallback = OnFallback::error, .refine = false}};
+  Replaying step{
+      ours.module, ours.loss,
+      TrainStepOptions{
+          .budget = budget, .planning = quick, .on_fallback = OnFallback::error, .refine = false}};
   Outcome outcome;
   for (int i = 0; i < steps; ++i) {
     INFO("step " << i);
@@ -63,7 +69,8 @@ Outcome train_inside(std::string_view name, const Budget& budget, OptimizerKind 
         b{ours.module->parameters(), {}, ours.module->buffers(), {}};
     if (!same_state(a, b)) break;
     CHECK(step.last().peak == step.last().predicted_peak);
-    if (i > 0) CHECK(step.last().peak <= step.last().budget);  // a share is known once the first step has run
+    // a share is known once the first step has run
+    if (i > 0) CHECK(step.last().peak <= step.last().budget);
   }
   outcome.counters = step.counters();
   outcome.last = step.last();
@@ -74,7 +81,8 @@ Outcome train_inside(std::string_view name, const Budget& budget, OptimizerKind 
 
 }  // namespace
 
-/// The smallest share of what can be saved for which a plan is found, a little above what the planner reaches.
+/// The smallest share of what can be saved for which a plan is found, a little above what the
+/// planner reaches.
 double smallest_share(std::string_view name) {
   models::Task task = models::make(name, models::Config::tiny);
   Replaying probe{task.module, task.loss};
@@ -84,18 +92,21 @@ double smallest_share(std::string_view name) {
   PlanRequest request = quick;
   request.budget = floor;
   const Plan plan = Planner{}.plan(graph, request);
-  return 5 + 100 * static_cast<double>((plan.peak - floor).count) / static_cast<double>((plan.baseline_peak - floor).count);
+  return 5 + 100 * static_cast<double>((plan.peak - floor).count) /
+                 static_cast<double>((plan.baseline_peak - floor).count);
 }
 
-TEST_CASE("every model trains inside 90, 70, 50, 30 % of what can be saved and the smallest share, bit for bit") {
+TEST_CASE(
+    "every model trains inside 90, 70, 50, 30 % of what can be saved and the smallest share, bit "
+    "for bit") {
   for (const std::string_view name : models::names()) {
     const double smallest = smallest_share(name);
     std::vector<double> shares;
     for (const double share : {90.0, 70.0, 50.0, 30.0})
       if (share > smallest) shares.push_back(share);
     if (smallest < 100) shares.push_back(smallest);
-    std::printf("%s: %zu budgets, down to %.0f %% of what can be saved\n", std::string(name).c_str(), shares.size(),
-                shares.empty() ? 100 : smallest);
+    std::printf("%s: %zu budgets, down to %.0f %% of what can be saved\n",
+                std::string(name).c_str(), shares.size(), shares.empty() ? 100 : smallest);
     for (const double share : shares) {
       INFO(name << " at " << share << " % of what can be saved");
       const Outcome outcome = train_inside(name, Budget::savable(share));
@@ -104,8 +115,10 @@ TEST_CASE("every model trains inside 90, 70, 50, 30 % of what can be saved and t
       CHECK(outcome.counters.eager_runs == 0);
       for (std::size_t i = 1; i < outcome.steps.size(); ++i) {
         const StepMeasurement& step = outcome.steps[i];
-        // Below what the graph's own order takes, which frees earlier than eager does, something has to be computed again.
-        if (step.budget < step.base + outcome.baseline_above) CHECK((step.recomputed > 0 || outcome.reordered));
+        // Below what the graph's own order takes, which frees earlier than eager does, something
+        // has to be computed again.
+        if (step.budget < step.base + outcome.baseline_above)
+          CHECK((step.recomputed > 0 || outcome.reordered));
         CHECK(step.moved == 0_B);
         CHECK(step.reserved_peak <= step.budget);
         CHECK(step.arena_misses == 0);
@@ -118,7 +131,8 @@ TEST_CASE("every model trains inside 90, 70, 50, 30 % of what can be saved and t
 TEST_CASE("ResNet-50 and BERT-base as published, inside half of what can be saved", "[.full]") {
   for (const auto* name : {"resnet50", "bert"}) {
     INFO(name);
-    const Outcome outcome = train_inside(name, Budget::savable(50), OptimizerKind::sgd, 2, models::Config::full, 2);
+    const Outcome outcome =
+        train_inside(name, Budget::savable(50), OptimizerKind::sgd, 2, models::Config::full, 2);
     CHECK(outcome.counters.replays == 1);
     CHECK(outcome.counters.fallbacks == 0);
     CHECK(outcome.last.recomputed > 0);
@@ -129,24 +143,28 @@ TEST_CASE("ResNet-50 and BERT-base as published, inside half of what can be save
 
 TEST_CASE("a plan is made again with the times of warm ops") {
   models::Task task = models::make("vit", models::Config::tiny);
-  Replaying step{task.module, task.loss, TrainStepOptions{.budget = Budget::savable(50), .planning = quick}};
+  Replaying step{task.module, task.loss,
+                 TrainStepOptions{.budget = Budget::savable(50), .planning = quick}};
   const auto batch = task.make_batch(0);
   for (int i = 0; i < 5; ++i) {
     task.module->zero_grad();
     step(batch);
     CHECK(step.last().peak == step.last().predicted_peak);
   }
-  // The first run of a process sets kernels up; where it did not take longer here, nothing was to be refined.
+  // The first run of a process sets kernels up; where it did not take longer here, nothing was to
+  // be refined.
   CHECK(step.counters().refinements <= 2);
   CHECK(step.counters().plans >= 1 + step.counters().refinements);
 }
 
-TEST_CASE("a plan that is made again is never slower, by the times of now, than the one that there was") {
+TEST_CASE(
+    "a plan that is made again is never slower, by the times of now, than the one that there was") {
   for (const auto* name : {"vit", "gpt2", "bert", "resnet50"}) {
     for (const double share : {70.0, 50.0}) {
       INFO(name << " at " << share << " %");
       models::Task task = models::make(name, models::Config::tiny);
-      Replaying step{task.module, task.loss, TrainStepOptions{.budget = Budget::savable(share), .planning = quick}};
+      Replaying step{task.module, task.loss,
+                     TrainStepOptions{.budget = Budget::savable(share), .planning = quick}};
       const auto batch = task.make_batch(0);
       step(batch);
       const Schedule first = step.plan().schedule;
@@ -164,7 +182,8 @@ TEST_CASE("a plan that is made again is never slower, by the times of now, than 
   }
 }
 
-TEST_CASE("where nothing fits in the time that planning has, it goes on for longer, but not for ever") {
+TEST_CASE(
+    "where nothing fits in the time that planning has, it goes on for longer, but not for ever") {
   models::Task task = models::make("vit", models::Config::tiny);
   std::vector<double> seconds;
   const auto slow = [&](const StepGraph& graph, const PlanRequest& request) {
@@ -175,7 +194,10 @@ TEST_CASE("where nothing fits in the time that planning has, it goes on for long
     return plan;
   };
   Replaying step{task.module, task.loss,
-                 TrainStepOptions{.budget = Budget::savable(60), .planner = slow, .on_fallback = OnFallback::error, .refine = false}};
+                 TrainStepOptions{.budget = Budget::savable(60),
+                                  .planner = slow,
+                                  .on_fallback = OnFallback::error,
+                                  .refine = false}};
   step(task.make_batch(0));
   REQUIRE(seconds.size() >= 2);
   CHECK(seconds[0] > 0);
@@ -189,7 +211,8 @@ TEST_CASE("the plan follows the base: Adam's state appears after the first step"
   models::Task task = models::make("resnet18", models::Config::tiny);
   const auto batch = task.make_batch(0);
   Bytes parameters{};
-  for (const Tensor& p : task.module->parameters()) parameters += Bytes{static_cast<std::int64_t>(p.nbytes())};
+  for (const Tensor& p : task.module->parameters())
+    parameters += Bytes{static_cast<std::int64_t>(p.nbytes())};
   Bytes eager{}, savable{};
   {
     Replaying probe{task.module, task.loss};
@@ -201,7 +224,8 @@ TEST_CASE("the plan follows the base: Adam's state appears after the first step"
   const Bytes budget = eager + parameters + parameters - Bytes{savable.count / 2};
   REQUIRE(budget > eager);
   torch::optim::Adam adam(task.module->parameters());
-  Replaying step{task.module, task.loss, TrainStepOptions{.budget = budget, .on_fallback = OnFallback::error}};
+  Replaying step{task.module, task.loss,
+                 TrainStepOptions{.budget = budget, .on_fallback = OnFallback::error}};
   step(batch);
   CHECK(step.last().moved == 0_B);
   CHECK(step.plan().schedule.size() == step.graph().node_count());  // it fits as it is
@@ -211,16 +235,20 @@ TEST_CASE("the plan follows the base: Adam's state appears after the first step"
   CHECK(step.counters().plans == 2);  // made again for what is left
   CHECK(step.last().replayed);
   CHECK(step.last().recomputed > 0);
-  CHECK(step.last().reserved_peak <= budget);  // the arena of the first plan is gone before the second step begins
+  // the arena of the first plan is gone before the second step begins
+  CHECK(step.last().reserved_peak <= budget);
   CHECK(step.last().peak == step.last().predicted_peak);
 }
 
 TEST_CASE("a share of one shape's peak is not the limit of another") {
   torch::manual_seed(1);
-  torch::nn::Sequential net(torch::nn::Linear(64, 64), torch::nn::Tanh(), torch::nn::Linear(64, 64), torch::nn::Tanh());
+  torch::nn::Sequential net(torch::nn::Linear(64, 64), torch::nn::Tanh(), torch::nn::Linear(64, 64),
+                            torch::nn::Tanh());
   torch::optim::Adam adam(net->parameters());
-  Replaying step{net, [&](const Tensor& x) { return net->forward(x).pow(2).sum(); },
-                 TrainStepOptions{.budget = Budget::savable(100), .planning = quick, .on_fallback = OnFallback::error}};
+  Replaying step{
+      net, [&](const Tensor& x) { return net->forward(x).pow(2).sum(); },
+      TrainStepOptions{
+          .budget = Budget::savable(100), .planning = quick, .on_fallback = OnFallback::error}};
   for (int i = 0; i < 6; ++i) {
     INFO("step " << i);
     adam.zero_grad();
@@ -246,7 +274,8 @@ TEST_CASE("a budget that no schedule meets: moved out with a notice, or an error
 
   std::string notices;
   Replaying step{task.module, task.loss,
-                 TrainStepOptions{.budget = floor + 200_B, .on_notice = [&](const std::string& text) { notices += text; }}};
+                 TrainStepOptions{.budget = floor + 200_B,
+                                  .on_notice = [&](const std::string& text) { notices += text; }}};
   for (int i = 0; i < 3; ++i) {
     task.module->zero_grad();
     torch::manual_seed(8);
@@ -258,7 +287,8 @@ TEST_CASE("a budget that no schedule meets: moved out with a notice, or an error
   CHECK(notices.find("smallest peak found") != std::string::npos);
 
   task.module->zero_grad();
-  Replaying strict{task.module, task.loss, TrainStepOptions{.budget = floor + 200_B, .on_fallback = OnFallback::error}};
+  Replaying strict{task.module, task.loss,
+                   TrainStepOptions{.budget = floor + 200_B, .on_fallback = OnFallback::error}};
   try {
     strict(batch);
     FAIL("the budget should have been unreachable");
@@ -274,13 +304,17 @@ TEST_CASE("a budget below what a step begins and ends with is an error that says
   const auto batch = task.make_batch(0);
   std::string notices;
   Replaying step{task.module, task.loss,
-                 TrainStepOptions{.budget = Budget::share(1), .on_notice = [&](const std::string& text) { notices += text; }}};
+                 TrainStepOptions{.budget = Budget::share(1),
+                                  .on_notice = [&](const std::string& text) { notices += text; }}};
   CHECK_NOTHROW(step(batch));  // the share is not known yet
   const Bytes floor = step.last().floor, eager = step.last().eager_peak;
-  const std::string share = std::to_string((100 * floor.count + eager.count - 1) / eager.count) + " % of what it takes without a budget";
-  CHECK_THAT(notices, contains("no schedule is below " + std::to_string(floor.count)) && contains(share));
+  const std::string share = std::to_string((100 * floor.count + eager.count - 1) / eager.count) +
+                            " % of what it takes without a budget";
+  CHECK_THAT(notices,
+             contains("no schedule is below " + std::to_string(floor.count)) && contains(share));
   task.module->zero_grad();  // as it was when the share was found out
-  CHECK_THROWS_WITH(step(batch), contains(" % of what it takes without a budget") && contains("needs") && contains("at once"));
+  CHECK_THROWS_WITH(step(batch), contains(" % of what it takes without a budget") &&
+                                     contains("needs") && contains("at once"));
 
   Replaying other{task.module, task.loss};  // without a budget: its arena stays where it is
   for (int i = 0; i < 3; ++i) {
@@ -290,11 +324,16 @@ TEST_CASE("a budget below what a step begins and ends with is an error that says
   REQUIRE(other.last().arena > 0_B);
   task.module->zero_grad();  // nothing is alive in it any more
   const Bytes arena = cpu_memory().reserved() - cpu_memory().live();
-  Replaying strict{task.module, task.loss, TrainStepOptions{.budget = Budget::share(1), .on_fallback = OnFallback::error}};
-  CHECK_THROWS_WITH(strict(batch), contains("arenas of other steps hold " + std::to_string(arena.count) + " beyond what is alive in them"));
+  Replaying strict{task.module, task.loss,
+                   TrainStepOptions{.budget = Budget::share(1), .on_fallback = OnFallback::error}};
+  CHECK_THROWS_WITH(strict(batch),
+                    contains("arenas of other steps hold " + std::to_string(arena.count) +
+                             " beyond what is alive in them"));
 }
 
-TEST_CASE("until a share is known, the first step is held to 80 % of free memory, or to what the user says") {
+TEST_CASE(
+    "until a share is known, the first step is held to 80 % of free memory, or to what the user "
+    "says") {
   CHECK(limit_until_known(0_B, 100_B, 1000_B) == 900_B);
   CHECK(limit_until_known(300_B, 100_B, 1000_B) == 300_B);
   CHECK(limit_until_known(0_B, 100_B, 0_B) == 0_B);  // what is free is not known: no limit
@@ -304,19 +343,22 @@ TEST_CASE("until a share is known, the first step is held to 80 % of free memory
   const Tensor expected = task.loss(batch).detach();
   Bytes above{};
   {
-    Replaying step{task.module, task.loss, TrainStepOptions{.budget = Budget::share(90), .planning = quick}};
+    Replaying step{task.module, task.loss,
+                   TrainStepOptions{.budget = Budget::share(90), .planning = quick}};
     torch::manual_seed(8);
     CHECK(same_bits(step(batch), expected));
     const Bytes free = free_memory();
-    CHECK(step.last().limit > step.last().base + Bytes{free.count / 2});  // others on the machine take and give back meanwhile
+    // others on the machine take and give back meanwhile
+    CHECK(step.last().limit > step.last().base + Bytes{free.count / 2});
     CHECK(step.last().limit < step.last().base + free);
     CHECK(step.last().moved == 0_B);
     above = step.last().eager_peak - step.last().base;
     task.module->zero_grad();
   }
   const Bytes limit = cpu_memory().live() + Bytes{above.count * 3 / 4};
-  Replaying step{task.module, task.loss,
-                 TrainStepOptions{.budget = Budget::share(90), .planning = quick, .limit_until_known = limit}};
+  Replaying step{
+      task.module, task.loss,
+      TrainStepOptions{.budget = Budget::share(90), .planning = quick, .limit_until_known = limit}};
   torch::manual_seed(8);
   CHECK(same_bits(step(batch), expected));
   CHECK(step.last().limit == limit);
@@ -330,7 +372,8 @@ TEST_CASE("budgets as bytes, shares and extra time") {
   CHECK(Budget::savable(25).resolve(1000_B, 200_B) == 400_B);
   CHECK(Budget::parse("50%").kind == Budget::Kind::share);
   CHECK(Budget::parse("2GiB").bytes == 2_GiB);
-  CHECK(Budget::share(1e30).resolve(10_GiB, 1_GiB) >= 10_GiB);  // as much as there is, not what is left of an overflow
+  // as much as there is, not what is left of an overflow
+  CHECK(Budget::share(1e30).resolve(10_GiB, 1_GiB) >= 10_GiB);
   CHECK(Budget::savable(1e30).resolve(10_GiB, 1_GiB) >= 10_GiB);
   CHECK_THROWS_AS(Budget{0_B}, Error);
   CHECK_THROWS_AS(Budget::share(0), Error);
@@ -342,14 +385,17 @@ TEST_CASE("budgets as bytes, shares and extra time") {
 TEST_CASE("a plan can be saved, loaded, and is refused for another model") {
   const TempDir dir;
   const auto file = dir / "vit.plan.json";
-  const auto options = [] { return TrainStepOptions{.budget = Budget::savable(60), .on_fallback = OnFallback::error}; };
+  const auto options = [] {
+    return TrainStepOptions{.budget = Budget::savable(60), .on_fallback = OnFallback::error};
+  };
   {
     models::Task task = models::make("vit", models::Config::tiny);
     Replaying step{task.module, task.loss, options()};
     step(task.make_batch(0));
     step.save_plan(file);
   }
-  models::Task task = models::make("vit", models::Config::tiny), eager = models::make("vit", models::Config::tiny);
+  models::Task task = models::make("vit", models::Config::tiny),
+               eager = models::make("vit", models::Config::tiny);
   Replaying step{task.module, task.loss, options()};
   step.load_plan(file);
   for (int i = 0; i < 2; ++i) {
@@ -370,7 +416,8 @@ TEST_CASE("a plan can be saved, loaded, and is refused for another model") {
   models::Task other = models::make("gpt2", models::Config::tiny);
   Replaying wrong{other.module, other.loss, options()};
   wrong.load_plan(file);
-  CHECK_THROWS_WITH(wrong(other.make_batch(0)), contains("made for another model") && contains("was carried out"));
+  CHECK_THROWS_WITH(wrong(other.make_batch(0)),
+                    contains("made for another model") && contains("was carried out"));
   CHECK_NOTHROW(wrong(other.make_batch(0)));
   CHECK_THROWS_WITH((Replaying{other.module, other.loss, TrainStepOptions{.strategy = "simplex"}}),
                     contains("simplex") && contains("chain-dp"));
@@ -384,8 +431,10 @@ std::size_t address_space_now() {
   return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// In a process of its own, whose address space leaves half of what eager takes: 0 where eager fails and the budget does not.
-int train_in_little_memory(torch::nn::Sequential net, const Tensor& x, Bytes above, const std::vector<float>& expected) {
+/// In a process of its own, whose address space leaves half of what eager takes: 0 where eager
+/// fails and the budget does not.
+int train_in_little_memory(torch::nn::Sequential net, const Tensor& x, Bytes above,
+                           const std::vector<float>& expected) {
   ::malloc_trim(0);
   const rlim_t room = address_space_now() + static_cast<std::size_t>(above.count) * 6 / 10;
   const rlimit limit{room, room};
@@ -398,7 +447,9 @@ int train_in_little_memory(torch::nn::Sequential net, const Tensor& x, Bytes abo
   }
   net->zero_grad();
   try {
-    TrainStep step{net, loss, TrainStepOptions{.budget = cpu_memory().live() + Bytes{above.count * 45 / 100}, .planning = quick}};
+    TrainStep step{net, loss,
+                   TrainStepOptions{.budget = cpu_memory().live() + Bytes{above.count * 45 / 100},
+                                    .planning = quick}};
     for (const float value : expected) {
       if (step(x).item<float>() != value) return 2;
       net->zero_grad();
@@ -413,7 +464,8 @@ int train_in_little_memory(torch::nn::Sequential net, const Tensor& x, Bytes abo
 
 }  // namespace
 
-TEST_CASE("where the address space is too small for eager, a TrainStep trains from its first step") {
+TEST_CASE(
+    "where the address space is too small for eager, a TrainStep trains from its first step") {
   torch::manual_seed(3);
   torch::nn::Sequential net;
   for (int i = 0; i < 10; ++i) {
@@ -433,7 +485,9 @@ TEST_CASE("where the address space is too small for eager, a TrainStep trains fr
   loss.reset();
   net->zero_grad();
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(train_in_little_memory(net, x, above, {expected, expected, expected, expected, expected, expected}));
+  if (child == 0)
+    ::_exit(train_in_little_memory(net, x, above,
+                                   {expected, expected, expected, expected, expected, expected}));
   int status = 0;
   ::waitpid(child, &status, 0);
   at::set_num_threads(threads);

@@ -1,4 +1,5 @@
-// Sums of gradients over one of their summands: which, that they are carried out, and that nobody notices.
+// Sums of gradients over one of their summands: which, that they are carried out, and that nobody
+// notices.
 
 #include <reprise_test/guided.hpp>
 
@@ -12,7 +13,8 @@ using torch::Tensor;
 
 namespace {
 
-constexpr std::int64_t words = 1000, width = 64;  // the table is what takes most: the sum is where the peak is
+// the table is what takes most: the sum is where the peak is
+constexpr std::int64_t words = 1000, width = 64;
 constexpr Bytes table_bytes{words * width * 4};
 
 /// Words in, words out, with one table for both: its gradient is a sum of two.
@@ -20,7 +22,9 @@ struct Tied : torch::nn::Module {
   Tied() {
     torch::manual_seed(1);
     table = register_module("table", torch::nn::Embedding(words, width));
-    inner = register_module("inner", torch::nn::Sequential(torch::nn::Linear(width, 4 * width), torch::nn::GELU(), torch::nn::Linear(4 * width, width)));
+    inner = register_module(
+        "inner", torch::nn::Sequential(torch::nn::Linear(width, 4 * width), torch::nn::GELU(),
+                                       torch::nn::Linear(4 * width, width)));
   }
   Tensor looked_up{};
   Tensor forward(const Tensor& x) {
@@ -49,7 +53,8 @@ Tensor made(double value) { return torch::full({8, 8}, value); }
 
 }  // namespace
 
-TEST_CASE("a sum may be written over a summand that ends with it, the second one first", "[gradient_sums]") {
+TEST_CASE("a sum may be written over a summand that ends with it, the second one first",
+          "[gradient_sums]") {
   Tensor kept = made(9);
   CHECK(overwritten_in([] { static_cast<void>((made(1) + made(2)).sum()); }).size() == 1);
   CHECK(overwritten_in([&] { static_cast<void>((kept + made(2)).sum()); }).size() == 1);
@@ -66,27 +71,44 @@ TEST_CASE("a sum may be written over a summand that ends with it, the second one
   CHECK(first[0].index < second[0].index);
 }
 
-TEST_CASE("a sum has memory of its own where a summand is needed, or is not like it", "[gradient_sums]") {
+TEST_CASE("a sum has memory of its own where a summand is needed, or is not like it",
+          "[gradient_sums]") {
   Tensor kept = made(9), outside = made(8);
-  CHECK(overwritten_in([&] { kept = made(1), outside = made(2), static_cast<void>((kept + outside).sum()); }).empty());  // alive at the end
-  CHECK(overwritten_in([&] { static_cast<void>((outside + kept).sum()); }).empty());  // from before the step
+  // alive at the end
+  CHECK(overwritten_in([&] {
+          kept = made(1), outside = made(2), static_cast<void>((kept + outside).sum());
+        }).empty());
+  // from before the step
+  CHECK(overwritten_in([&] { static_cast<void>((outside + kept).sum()); }).empty());
   CHECK(overwritten_in([] {
           Tensor a = made(1), b = made(2), c = a + b;
           static_cast<void>(torch::mm(a, b));
         }).empty());
-  CHECK(overwritten_in([] { static_cast<void>(torch::add(made(1), made(2), 2).sum()); }).empty());  // not a plain sum
-  CHECK(overwritten_in([&] { static_cast<void>((outside + torch::full({8}, 2.0)).sum()); }).empty());
-  CHECK(overwritten_in([&] { static_cast<void>((outside + made(2).t()).sum()); }).empty());  // it would lie otherwise
-  CHECK(overwritten_in([&] { static_cast<void>((outside + torch::full({16, 8}, 2.0).narrow(0, 8, 8)).sum()); }).empty());  // a part
-  CHECK(overwritten_in([&] { static_cast<void>((outside + made(2).to(torch::kDouble)).sum()); }).empty());  // converted first
-  CHECK(overwritten_in([&] { static_cast<void>((outside.to(torch::kDouble) + made(2)).sum()); }).empty());
+  // not a plain sum
+  CHECK(overwritten_in([] { static_cast<void>(torch::add(made(1), made(2), 2).sum()); }).empty());
+  CHECK(
+      overwritten_in([&] { static_cast<void>((outside + torch::full({8}, 2.0)).sum()); }).empty());
+  // it would lie otherwise
+  CHECK(overwritten_in([&] { static_cast<void>((outside + made(2).t()).sum()); }).empty());
+  // a part
+  CHECK(overwritten_in([&] {
+          static_cast<void>((outside + torch::full({16, 8}, 2.0).narrow(0, 8, 8)).sum());
+        }).empty());
+  // converted first
+  CHECK(overwritten_in([&] {
+          static_cast<void>((outside + made(2).to(torch::kDouble)).sum());
+        }).empty());
+  CHECK(overwritten_in([&] {
+          static_cast<void>((outside.to(torch::kDouble) + made(2)).sum());
+        }).empty());
   CHECK(overwritten_in([] {
           Tensor a = made(1);
           static_cast<void>((a + a).sum());
         }).empty());
 }
 
-TEST_CASE("an op's result takes the place of an operand, and memory is counted once", "[gradient_sums]") {
+TEST_CASE("an op's result takes the place of an operand, and memory is counted once",
+          "[gradient_sums]") {
   Tensor a = made(1), b = made(2);
   const Bytes before = cpu_memory().live();
   cpu_memory().reset_peak();
@@ -158,7 +180,8 @@ TEST_CASE("an operand that no op asks for stays as it is", "[gradient_sums]") {
   CHECK(b.equal(made(2)));
 }
 
-TEST_CASE("with tied weights a replayed step takes one table less than eager, with the same bits", "[gradient_sums]") {
+TEST_CASE("with tied weights a replayed step takes one table less than eager, with the same bits",
+          "[gradient_sums]") {
   const Tensor x = some_words();
   const auto eager_step = [&](Tied& net) {
     net.zero_grad();
@@ -196,7 +219,8 @@ TEST_CASE("with tied weights a replayed step takes one table less than eager, wi
   const StepGraph& graph = step.graph();
   std::size_t sums = 0;
   for (std::size_t i = 0; i < graph.node_count(); ++i) {
-    if (graph.node(NodeId{i}).op != "aten::add" || graph.node(NodeId{i}).phase != Phase::backward) continue;
+    if (graph.node(NodeId{i}).op != "aten::add" || graph.node(NodeId{i}).phase != Phase::backward)
+      continue;
     ++sums;
     CHECK_FALSE(graph.node(NodeId{i}).recomputable);
     CHECK(graph.value(graph.outputs(NodeId{i})[0]).overwrites.valid());
@@ -208,7 +232,8 @@ namespace {
 
 Program tied_program(const std::function<void(Tied&, Tensor&)>& before_backward = {}) {
   auto net = std::make_shared<Tied>();
-  auto optimizer = std::make_shared<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(0.01));
+  auto optimizer =
+      std::make_shared<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(0.01));
   auto held = std::make_shared<Tensor>();
   const Tensor x = some_words();
   return {[=](int) {
@@ -229,7 +254,8 @@ Program tied_program(const std::function<void(Tied&, Tensor&)>& before_backward 
 /// Holds what a backward function hands on.
 struct Hold final : torch::autograd::FunctionPostHook {
   explicit Hold(Tensor& to) : held(to) {}
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) override {
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
     held = outputs.at(0);
     return outputs;
   }
@@ -238,7 +264,9 @@ struct Hold final : torch::autograd::FunctionPostHook {
 
 }  // namespace
 
-TEST_CASE("with tied weights a plan needs one table less, and nobody computes a gradient twice for it", "[gradient_sums]") {
+TEST_CASE(
+    "with tied weights a plan needs one table less, and nobody computes a gradient twice for it",
+    "[gradient_sums]") {
   const auto make = [] { return tied_program(); };
   const Reference expected = reference(make, 5, true);
   CHECK(expected.own <= expected.eager - table_bytes + 4_KiB);  // the sum is where eager takes most
@@ -246,15 +274,19 @@ TEST_CASE("with tied weights a plan needs one table less, and nobody computes a 
   CHECK(outcome.counters.planned_steps >= 4);
   for (std::size_t i = 1; i < outcome.steps.size(); ++i) {
     CHECK(outcome.steps[i].peak == outcome.steps[i].predicted_peak);
-    CHECK(outcome.steps[i].eager_peak - outcome.start == expected.eager - expected.start);  // what it would be, is told as before
+    // what it would be, is told as before
+    CHECK(outcome.steps[i].eager_peak - outcome.start == expected.eager - expected.start);
     CHECK(outcome.steps[i].moved == 0_B);
   }
-  for (const double share : {30.0, 15.0, least}) CHECK(run_inside(make, expected, share).counters.planned_steps >= 4);
+  for (const double share : {30.0, 15.0, least})
+    CHECK(run_inside(make, expected, share).counters.planned_steps >= 4);
 }
 
 TEST_CASE("a summand that the user holds is what it was", "[gradient_sums]") {
   check_equal([] {
-    return tied_program([](Tied& net, Tensor& held) { net.looked_up.grad_fn()->add_post_hook(std::make_unique<Hold>(held)); });
+    return tied_program([](Tied& net, Tensor& held) {
+      net.looked_up.grad_fn()->add_post_hook(std::make_unique<Hold>(held));
+    });
   });
 }
 

@@ -23,7 +23,8 @@ namespace {
 /// A deep narrow net on a large batch: activations are what it needs memory for.
 struct Deep : torch::nn::Module {
   Deep() {
-    for (int i = 0; i < 24; ++i) layers.push_back(register_module(std::to_string(i), torch::nn::Linear(32, 32)));
+    for (int i = 0; i < 24; ++i)
+      layers.push_back(register_module(std::to_string(i), torch::nn::Linear(32, 32)));
   }
   Tensor forward(Tensor x) {
     for (auto& layer : layers) x = torch::dropout(torch::tanh(layer(x)), 0.1, true);
@@ -89,7 +90,8 @@ TEST_CASE("a full disk is an error that says so, and the step's tensors come bac
   std::string message;
   try {
     static_cast<void>(capture(
-        model, [&](const Tensor& in) { return model->forward(in); }, CaptureOptions{.memory_limit = base + 2_MiB}, x));
+        model, [&](const Tensor& in) { return model->forward(in); },
+        CaptureOptions{.memory_limit = base + 2_MiB}, x));
   } catch (const Error& e) {
     message = e.what();
     CHECK(e.code() == Errc::io);
@@ -117,17 +119,22 @@ TEST_CASE("a step is captured inside a quarter of what eager takes, with the sam
   torch::manual_seed(9);
   cpu_memory().reset_peak();
   const auto captured = capture(
-      ours, [&](const Tensor& in) { return ours->forward(in); }, CaptureOptions{.memory_limit = limit}, x);
+      ours, [&](const Tensor& in) { return ours->forward(in); },
+      CaptureOptions{.memory_limit = limit}, x);
   CHECK(cpu_memory().peak() <= limit);
   CHECK(same_bits(captured.loss(), loss));
-  for (std::size_t i = 0; i < ours->parameters().size(); ++i) CHECK(same_bits(ours->parameters()[i].grad(), eager->parameters()[i].grad()));
+  for (std::size_t i = 0; i < ours->parameters().size(); ++i)
+    CHECK(same_bits(ours->parameters()[i].grad(), eager->parameters()[i].grad()));
   CHECK(captured.transfers().moved_out > 0);
   CHECK(captured.transfers().bytes_in > 0_B);
   CHECK(captured.transfers().bandwidth_out() > 0);
-  CHECK(captured.recording().peak - captured.recording().base == eager_above);  // E is known without having had the memory
+  // E is known without having had the memory
+  CHECK(captured.recording().peak - captured.recording().base == eager_above);
 }
 
-TEST_CASE("a step whose eager peak is four times the limit, base and all, is captured and profiled inside it") {
+TEST_CASE(
+    "a step whose eager peak is four times the limit, base and all, is captured and profiled "
+    "inside it") {
   const auto x = torch::randn({2048, 32});
   std::vector<Tensor> gradients;
   Bytes eager_peak{};
@@ -144,12 +151,15 @@ TEST_CASE("a step whose eager peak is four times the limit, base and all, is cap
   torch::manual_seed(9);
   cpu_memory().reset_peak();
   auto captured = capture(
-      ours, [&](const Tensor& in) { return ours->forward(in); }, CaptureOptions{.memory_limit = limit}, x);
+      ours, [&](const Tensor& in) { return ours->forward(in); },
+      CaptureOptions{.memory_limit = limit}, x);
   CHECK(cpu_memory().peak() <= limit);
-  for (std::size_t i = 0; i < gradients.size(); ++i) CHECK(same_bits(ours->parameters()[i].grad(), gradients[i]));
+  for (std::size_t i = 0; i < gradients.size(); ++i)
+    CHECK(same_bits(ours->parameters()[i].grad(), gradients[i]));
 
   ours->zero_grad();
-  const Profile profile = Profiler<SteadyTimer, AllocatorProbe>{}.run(captured, {.memory_limit = limit});
+  const Profile profile =
+      Profiler<SteadyTimer, AllocatorProbe>{}.run(captured, {.memory_limit = limit});
   CHECK(profile.peak <= limit);
   CHECK(profile.bandwidth_out > 0);
   CHECK(profile.bandwidth_in > 0);
@@ -162,7 +172,8 @@ TEST_CASE("capturing inside a limit records the same graph as without") {
       a, [&](const Tensor& in) { return a->forward(in); }, x);
   const Bytes limit = cpu_memory().live() + 3_MiB;
   const auto limited = capture(
-      b, [&](const Tensor& in) { return b->forward(in); }, CaptureOptions{.memory_limit = limit}, x);
+      b, [&](const Tensor& in) { return b->forward(in); }, CaptureOptions{.memory_limit = limit},
+      x);
   REQUIRE(limited.transfers().moved_out > 0);
   const auto difference = diff(free.graph(), limited.graph());
   CHECK_FALSE(difference.has_value());
@@ -176,7 +187,8 @@ TEST_CASE("a limit below one op's working set is an error that names the op and 
   const Bytes before = cpu_memory().live();
   try {
     static_cast<void>(capture(
-        model, [&](const Tensor& in) { return model->forward(in); }, CaptureOptions{.memory_limit = 300_KiB}, x));
+        model, [&](const Tensor& in) { return model->forward(in); },
+        CaptureOptions{.memory_limit = 300_KiB}, x));
     FAIL("the limit should have been too small");
   } catch (const Error& e) {
     CHECK(e.code() == Errc::budget_unreachable);
@@ -196,8 +208,10 @@ TEST_CASE("a pointer to what is moved out throws and says why") {
   auto c = torch::zeros({1 << 18});
   limit.end_op({c});
   if constexpr (can_watch_host<>) {
-    CHECK(message_of([&] { static_cast<void>(a.data_ptr()); }).find("memory limit") != std::string::npos);
-    CHECK(message_of([&] { static_cast<void>(a.const_data_ptr()); }).find("memory limit") != std::string::npos);
+    CHECK(message_of([&] { static_cast<void>(a.data_ptr()); }).find("memory limit") !=
+          std::string::npos);
+    CHECK(message_of([&] { static_cast<void>(a.const_data_ptr()); }).find("memory limit") !=
+          std::string::npos);
   }
   limit.begin_op("test", {a});
   CHECK(a.sum().item<float>() == 1 << 18);
@@ -228,8 +242,10 @@ std::size_t address_space() {
   return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// Runs in a child process whose address space may grow by `room` only. Exit codes: 0 as it should be, else what went wrong.
-int run_in_little_memory(const std::shared_ptr<Deep>& model, const Tensor& x, Bytes above, float expected) {
+/// Runs in a child process whose address space may grow by `room` only. Exit codes: 0 as it should
+/// be, else what went wrong.
+int run_in_little_memory(const std::shared_ptr<Deep>& model, const Tensor& x, Bytes above,
+                         float expected) {
   ::malloc_trim(0);
   const rlim_t room = address_space() + static_cast<std::size_t>(above.count) / 2;
   const rlimit limit{room, room};

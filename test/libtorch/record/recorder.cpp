@@ -13,15 +13,17 @@ using torch::Tensor;
 
 namespace {
 
-/// The names of all ops that the dispatcher is asked for while `run` runs, as LibTorch's own observers see them.
+/// The names of all ops that the dispatcher is asked for while `run` runs, as LibTorch's own
+/// observers see them.
 std::vector<std::string> ops_of(const std::function<void()>& run) {
   thread_local std::vector<std::string> names;
   names.clear();
-  const auto handle =
-      at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& f) -> std::unique_ptr<at::ObserverContext> {
-                                   names.emplace_back(f.name());
-                                   return nullptr;
-                                 }).scopes({at::RecordScope::FUNCTION}));
+  const auto handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback([](const at::RecordFunction& f)
+                                     -> std::unique_ptr<at::ObserverContext> {
+        names.emplace_back(f.name());
+        return nullptr;
+      }).scopes({at::RecordScope::FUNCTION}));
   run();
   at::removeCallback(handle);
   return names;
@@ -139,7 +141,8 @@ TEST_CASE("a second recorder on the same thread is an error that says so") {
   CHECK(recorder.finish().calls.size() == 2);
 }
 
-TEST_CASE("nodes are named after parameters and scopes, and backward nodes know their forward node") {
+TEST_CASE(
+    "nodes are named after parameters and scopes, and backward nodes know their forward node") {
   torch::nn::Sequential model(torch::nn::Linear(4, 8), torch::nn::ReLU(), torch::nn::Linear(8, 2));
   const auto captured = capture(
       model,
@@ -170,12 +173,15 @@ TEST_CASE("nodes are named after parameters and scopes, and backward nodes know 
   }
 }
 
-TEST_CASE("a captured graph keeps the rules of the format, and its own order costs what the step took") {
+TEST_CASE(
+    "a captured graph keeps the rules of the format, and its own order costs what the step took") {
   torch::manual_seed(1);
-  torch::nn::Sequential model(torch::nn::Linear(64, 64), torch::nn::Dropout(0.5), torch::nn::ReLU(torch::nn::ReLUOptions(true)),
+  torch::nn::Sequential model(torch::nn::Linear(64, 64), torch::nn::Dropout(0.5),
+                              torch::nn::ReLU(torch::nn::ReLUOptions(true)),
                               torch::nn::Linear(64, 64));
   const auto captured = capture(
-      model, [&](const Tensor& x) { return model->forward(x).pow(2).sum(); }, torch::randn({32, 64}));
+      model, [&](const Tensor& x) { return model->forward(x).pow(2).sum(); },
+      torch::randn({32, 64}));
   const Simulation own = simulate(captured.graph(), own_order(captured.graph()));
   REQUIRE(own.valid);
   const Bytes above = own.peak - captured.graph().persistent_bytes();
@@ -193,17 +199,22 @@ TEST_CASE("the optimizer's step can be recorded for analysis, and its state gets
     return bytes;
   };
   const auto first = capture(model, loss, CaptureOptions{.optimizer = &adam}, torch::ones({2, 8}));
-  CHECK(state_bytes(first.graph(), false) == Bytes{2 * (8 * 8 + 8) * 4});  // two moments, made in this step
+  // two moments, made in this step
+  CHECK(state_bytes(first.graph(), false) == Bytes{2 * (8 * 8 + 8) * 4});
   adam.zero_grad();
   const auto second = capture(model, loss, CaptureOptions{.optimizer = &adam}, torch::ones({2, 8}));
-  CHECK(state_bytes(second.graph(), true) == Bytes{2 * (8 * 8 + 8) * 4});  // and here they are from before
+  // and here they are from before
+  CHECK(state_bytes(second.graph(), true) == Bytes{2 * (8 * 8 + 8) * 4});
   CHECK(simulate(second.graph(), own_order(second.graph())).valid);
-  CHECK(std::ranges::any_of(second.graph().nodes(), [](const Node& n) { return n.phase == Phase::optimizer && !n.recomputable; }));
+  CHECK(std::ranges::any_of(second.graph().nodes(), [](const Node& n) {
+    return n.phase == Phase::optimizer && !n.recomputable;
+  }));
 }
 
 TEST_CASE("storages can be emptied under autograd and refilled from a recomputation") {
   torch::manual_seed(5);
-  torch::nn::Sequential model(torch::nn::Conv2d(3, 8, 3), torch::nn::ReLU(), torch::nn::Conv2d(8, 8, 3), torch::nn::ReLU(),
+  torch::nn::Sequential model(torch::nn::Conv2d(3, 8, 3), torch::nn::ReLU(),
+                              torch::nn::Conv2d(8, 8, 3), torch::nn::ReLU(),
                               torch::nn::Conv2d(8, 4, 3));
   const auto x = torch::randn({2, 3, 12, 12});
   model->forward(x).pow(2).sum().backward();
@@ -211,7 +222,8 @@ TEST_CASE("storages can be emptied under autograd and refilled from a recomputat
   for (const Tensor& p : model->parameters()) expected.push_back(p.grad().clone());
   model->zero_grad();
 
-  // Drops each ReLU's result after it was made, and brings it back before the op that reads it next.
+  // Drops each ReLU's result after it was made, and brings it back before the op that reads it
+  // next.
   struct DropRelu : RecorderHooks {
     Recorder* recorder = nullptr;
     std::vector<std::pair<StorageIndex, c10::DataPtr>> dropped;
@@ -221,7 +233,8 @@ TEST_CASE("storages can be emptied under autograd and refilled from a recomputat
     void before(const c10::OperatorHandle&, c10::ArrayRef<c10::IValue> arguments) override {
       for (const c10::IValue& value : arguments) {
         if (!value.isTensor() || !value.toTensor().defined()) continue;
-        const StorageIndex s = recorder->storages().find(value.toTensor().storage().unsafeGetStorageImpl());
+        const StorageIndex s =
+            recorder->storages().find(value.toTensor().storage().unsafeGetStorageImpl());
         const auto it = std::ranges::find(dropped, s, [](const auto& item) { return item.first; });
         if (it == dropped.end()) continue;
         recorder->storages().refill(s, std::move(it->second));
@@ -243,7 +256,8 @@ TEST_CASE("storages can be emptied under autograd and refilled from a recomputat
   const Recording recording = recorder.finish();
   CHECK(hooks.emptied == 2);
   CHECK(hooks.refilled == 2);
-  for (std::size_t i = 0; i < expected.size(); ++i) CHECK(same_bits(model->parameters()[i].grad(), expected[i]));
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    CHECK(same_bits(model->parameters()[i].grad(), expected[i]));
 }
 
 TEST_CASE("only memory of the counting allocator is ever taken") {
@@ -266,11 +280,21 @@ TEST_CASE("only memory of the counting allocator is ever taken") {
 
 TEST_CASE("a tensor lies as its own geometry says, and as no other") {
   const Tensor h = torch::ones({4, 8});
-  const std::vector<Tensor> all{h,          h.t(),           h.narrow(0, 1, 2),          h.narrow(0, 0, 2),    h.view({8, 4}),      h.view(torch::kInt),
-                                h.select(1, 0), h.as_strided({4, 8}, {1, 4}), torch::view_as_complex(h.view({4, 4, 2})),
-                                torch::view_as_complex(h.view({4, 4, 2})).conj(), torch::ones({}), h[0][0]};
+  const std::vector<Tensor> all{h,
+                                h.t(),
+                                h.narrow(0, 1, 2),
+                                h.narrow(0, 0, 2),
+                                h.view({8, 4}),
+                                h.view(torch::kInt),
+                                h.select(1, 0),
+                                h.as_strided({4, 8}, {1, 4}),
+                                torch::view_as_complex(h.view({4, 4, 2})),
+                                torch::view_as_complex(h.view({4, 4, 2})).conj(),
+                                torch::ones({}),
+                                h[0][0]};
   for (const Tensor& a : all)
-    for (const Tensor& b : all) CHECK(lies_as(a, geometry_of(b)) == (geometry_of(a) == geometry_of(b)));
+    for (const Tensor& b : all)
+      CHECK(lies_as(a, geometry_of(b)) == (geometry_of(a) == geometry_of(b)));
   Tensor number = torch::ones({});
   number.unsafeGetTensorImpl()->set_wrapped_number(true);
   CHECK(lies_as(number, geometry_of(number)));
@@ -285,7 +309,8 @@ TEST_CASE("an op costs the recorder the same at the end of a long chain of write
     h = h + 1;
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < ops; ++i) h.add_(1);
-    const double all = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+    const double all =
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
     CHECK(recorder.calls_seen() == static_cast<std::size_t>(ops) + 1);
     return all / ops;
   };

@@ -1,4 +1,5 @@
-// One arena for a step's allocations: planned addresses, nothing that leaves the step is written over, and the budget bounds it.
+// One arena for a step's allocations: planned addresses, nothing that leaves the step is written
+// over, and the budget bounds it.
 
 #include "models/task.hpp"
 
@@ -46,7 +47,8 @@ TEST_CASE("every allocation of a replay gets its planned address, from one block
 }
 
 TEST_CASE("what leaves the step keeps its numbers when the next step runs") {
-  models::Task task = models::make("resnet18", models::Config::tiny), eager = models::make("resnet18", models::Config::tiny);
+  models::Task task = models::make("resnet18", models::Config::tiny),
+               eager = models::make("resnet18", models::Config::tiny);
   Replaying step{task.module, task.loss};
   std::vector<Tensor> losses, gradients, expected_losses, expected_gradients;
   for (int i = 0; i < 4; ++i) {
@@ -119,13 +121,15 @@ TEST_CASE("before an arena is made, what was freed is given back to the system")
     std::ifstream("/proc/self/statm") >> all >> pages;
     return Bytes{pages * 4096};
   };
-  constexpr std::size_t block = 64 << 10, count = 2048;  // 128 MiB in pieces that come from the heap
+  // 128 MiB in pieces that come from the heap
+  constexpr std::size_t block = 64 << 10, count = 2048;
   std::vector<void*> blocks;
   for (std::size_t i = 0; i < count; ++i) {
     blocks.push_back(std::malloc(block));
     std::memset(blocks.back(), 1, block);
   }
-  for (std::size_t i = 0; i + 1 < count; ++i) std::free(blocks[i]);  // the last one keeps glibc from giving back the rest
+  // the last one keeps glibc from giving back the rest
+  for (std::size_t i = 0; i + 1 < count; ++i) std::free(blocks[i]);
   const Bytes before = resident();
   ArenaLayout layout;
   layout.height = 4_KiB;
@@ -136,9 +140,12 @@ TEST_CASE("before an arena is made, what was freed is given back to the system")
 }
 #endif
 
-TEST_CASE("an allocation that does not match the plan comes from the allocator, is counted, and nothing is written over") {
+TEST_CASE(
+    "an allocation that does not match the plan comes from the allocator, is counted, and nothing "
+    "is written over") {
   torch::manual_seed(1);
-  torch::nn::Sequential net(torch::nn::Linear(8, 8), torch::nn::Tanh(), torch::nn::Linear(8, 8), torch::nn::Tanh());
+  torch::nn::Sequential net(torch::nn::Linear(8, 8), torch::nn::Tanh(), torch::nn::Linear(8, 8),
+                            torch::nn::Tanh());
   const auto x = torch::randn({4, 8});
   const auto loss = [&](const Tensor& in) { return net->forward(in).pow(2).sum(); };
   TraceHooks hooks;
@@ -150,11 +157,13 @@ TEST_CASE("an allocation that does not match the plan comes from the allocator, 
   const std::vector<Tensor> inputs{x};
   const Rewriting rewriting = rewrite(captured.graph(), own_order(captured.graph()));
   const auto run = [&](const AllocationTrace& trace) {
-    const ArenaLayout layout = layout_arena(captured.recording(), rewriting, trace, captured.result_count());
+    const ArenaLayout layout =
+        layout_arena(captured.recording(), rewriting, trace, captured.result_count());
     ArenaMemory arena;
     arena.start(layout);
     net->zero_grad();
-    const RunOutcome outcome = program.run({model.parameters, model.buffers, inputs, model.parameters}, NullObserver{}, arena);
+    const RunOutcome outcome = program.run(
+        {model.parameters, model.buffers, inputs, model.parameters}, NullObserver{}, arena);
     CHECK(same_bits(outcome.gradients.front(), expected));
     return arena.use();
   };
@@ -167,7 +176,8 @@ TEST_CASE("an allocation that does not match the plan comes from the allocator, 
   const ArenaUse one_differs = run(wrong_size);
   CHECK(one_differs.fallbacks == 2);  // one block not taken, and one not planned
   CHECK(one_differs.taken == as_planned.taken - 1);
-  AllocationTrace too_short = hooks.trace;  // outputs taken for workspaces: their addresses are planned for others while they live
+  // outputs taken for workspaces: their addresses are planned for others while they live
+  AllocationTrace too_short = hooks.trace;
   for (auto& op : too_short.ops)
     for (auto& taken : op.allocations) taken.result = TracedAllocation::workspace;
   CHECK(run(too_short).fallbacks > 0);
@@ -177,7 +187,9 @@ TEST_CASE("the budget bounds the arena and everything outside of it") {
   for (const double share : {90.0, 60.0}) {
     models::Task task = models::make("vit", models::Config::tiny);
     Replaying step{task.module, task.loss,
-                   TrainStepOptions{.budget = Budget::savable(share), .planning = {.effort = 0.1}, .on_fallback = OnFallback::error}};
+                   TrainStepOptions{.budget = Budget::savable(share),
+                                    .planning = {.effort = 0.1},
+                                    .on_fallback = OnFallback::error}};
     for (int i = 0; i < 4; ++i) {
       task.module->zero_grad();
       step(task.make_batch(i));
@@ -191,16 +203,22 @@ TEST_CASE("the budget bounds the arena and everything outside of it") {
   }
 }
 
-TEST_CASE("ops whose workspace depends on data: the next plan leaves room for what they took beside the arena") {
+TEST_CASE(
+    "ops whose workspace depends on data: the next plan leaves room for what they took beside the "
+    "arena") {
   torch::manual_seed(1);
-  const auto table = torch::randn({600, 16}).requires_grad_(), weight = torch::randn({16, 16}).requires_grad_();
+  const auto table = torch::randn({600, 16}).requires_grad_(),
+             weight = torch::randn({16, 16}).requires_grad_();
   const auto loss = [&](const Tensor& which) {
-    auto h = torch::nn::functional::embedding(which, table, torch::nn::functional::EmbeddingFuncOptions().max_norm(0.5));
+    auto h = torch::nn::functional::embedding(
+        which, table, torch::nn::functional::EmbeddingFuncOptions().max_norm(0.5));
     for (int i = 0; i < 6; ++i) h = torch::tanh(torch::mm(h, weight));
     return h.sum();
   };
   Replaying step{std::vector<Tensor>{table, weight}, loss,
-                 TrainStepOptions{.budget = Budget::savable(60), .planning = {.effort = 0.1}, .on_fallback = OnFallback::error}};
+                 TrainStepOptions{.budget = Budget::savable(60),
+                                  .planning = {.effort = 0.1},
+                                  .on_fallback = OnFallback::error}};
   std::int64_t misses = 0;
   int above = 0;
   for (int i = 0; i < 8; ++i) {
@@ -214,7 +232,8 @@ TEST_CASE("ops whose workspace depends on data: the next plan leaves room for wh
 }
 
 #ifdef __linux__
-TEST_CASE("an arena that is higher than it may be gives dead pages back, and nothing that is alive") {
+TEST_CASE(
+    "an arena that is higher than it may be gives dead pages back, and nothing that is alive") {
   // Blocks of random sizes and lives: packing them wastes some per cent, whatever the processor.
   constexpr int blocks = 100, least_alive = 16;
   constexpr std::int64_t piece = 4096;
@@ -245,11 +264,13 @@ TEST_CASE("an arena that is higher than it may be gives dead pages back, and not
     const std::vector<Tensor> batch{torch::full({1}, 0.75)};
     const ModelTensors model = tensors_of(std::vector<Tensor>{parameter});
     TraceHooks hooks;
-    auto captured = capture(std::vector<Tensor>{parameter}, loss, CaptureOptions{.hooks = &hooks}, batch[0]);
+    auto captured =
+        capture(std::vector<Tensor>{parameter}, loss, CaptureOptions{.hooks = &hooks}, batch[0]);
     const Tensor expected = captured.loss().clone(), gradient = parameter.grad().clone();
     const Schedule order = own_order(captured.graph());
     const Rewriting rewriting = rewrite(captured.graph(), order);
-    const Bytes above = rewriting.peak - captured.graph().persistent_bytes() + 64_B;  // for what the step returns
+    // for what the step returns
+    const Bytes above = rewriting.peak - captured.graph().persistent_bytes() + 64_B;
     const ArenaLayout layout =
         layout_arena(captured.recording(), rewriting, hooks.trace, captured.result_count(), above);
     CHECK(layout.reserved() <= above);
@@ -260,7 +281,8 @@ TEST_CASE("an arena that is higher than it may be gives dead pages back, and not
     ArenaMemory arena;
     for (int i = 0; i < 3; ++i) {
       arena.start(layout);
-      const RunOutcome outcome = program.run({model.parameters, {}, batch, model.parameters}, NullObserver{}, arena);
+      const RunOutcome outcome =
+          program.run({model.parameters, {}, batch, model.parameters}, NullObserver{}, arena);
       REQUIRE(outcome.completed);
       CHECK(arena.use().fallbacks == 0);
       CHECK(arena.capacity() == layout.counted);
@@ -291,9 +313,11 @@ TEST_CASE("the design page's five lines: capture, plan, rewrite, run") {
   const auto batch = task.make_batch(0);
   torch::manual_seed(1);
   auto captured = capture(task.module, task.loss, batch);
-  const Tensor expected = captured.loss().clone(), gradient = task.module->parameters()[0].grad().clone();
+  const Tensor expected = captured.loss().clone(),
+               gradient = task.module->parameters()[0].grad().clone();
   const StepGraph& graph = captured.graph();
-  const Bytes half = floor_bytes(graph) + Bytes{(simulate(graph, own_order(graph)).peak - floor_bytes(graph)).count / 2};
+  const Bytes half = floor_bytes(graph) +
+                     Bytes{(simulate(graph, own_order(graph)).peak - floor_bytes(graph)).count / 2};
   const Plan plan = Planner{}.plan(graph, {.budget = half, .effort = 0.1});
   auto program = Rewriter<LibTorchBackend>{}.rewrite(captured, plan);
   CHECK(plan.schedule.size() > graph.node_count());
@@ -307,17 +331,22 @@ TEST_CASE("the design page's five lines: capture, plan, rewrite, run") {
   CHECK_THROWS_AS((Rewriter<LibTorchBackend>{}.rewrite(captured, wrong)), Error);
   task.module->zero_grad();
   torch::manual_seed(1);
-  CHECK(same_bits(run(program, batch), expected));                             // what there was can still be run
-  CHECK_THROWS_AS((Rewriter<LibTorchBackend>{}.rewrite(graph, plan)), Error);  // a graph alone cannot be run
-  CHECK_NOTHROW(static_cast<void>((Rewriter<LibTorchBackend>{LibTorchBackend{captured}}.rewrite(graph, plan))));
+  // what there was can still be run
+  CHECK(same_bits(run(program, batch), expected));
+  // a graph alone cannot be run
+  CHECK_THROWS_AS((Rewriter<LibTorchBackend>{}.rewrite(graph, plan)), Error);
+  CHECK_NOTHROW(static_cast<void>(
+      (Rewriter<LibTorchBackend>{LibTorchBackend{captured}}.rewrite(graph, plan))));
 }
 
 TEST_CASE("verify compares with eager, and names the node that differs") {
   auto p = torch::ones({3}).requires_grad_();
   double factor = 1;
   std::string notices;
-  Replaying step{std::vector<Tensor>{p}, [&](const Tensor& x) { return ((p * x).relu() * factor).sum(); },
-                 TrainStepOptions{.verify = 2, .on_notice = [&](const std::string& text) { notices += text; }}};
+  Replaying step{std::vector<Tensor>{p},
+                 [&](const Tensor& x) { return ((p * x).relu() * factor).sum(); },
+                 TrainStepOptions{.verify = 2,
+                                  .on_notice = [&](const std::string& text) { notices += text; }}};
   const auto run = [&] {
     p.mutable_grad() = Tensor();
     return step(torch::ones({3})).item<float>();
@@ -336,10 +365,13 @@ TEST_CASE("verify compares with eager, and names the node that differs") {
 
 TEST_CASE("verify leaves statistics and generator as one step does") {
   torch::manual_seed(2);
-  torch::nn::Sequential ours(torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4), torch::nn::Dropout(0.5));
+  torch::nn::Sequential ours(torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4),
+                             torch::nn::Dropout(0.5));
   torch::manual_seed(2);
-  torch::nn::Sequential eager(torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4), torch::nn::Dropout(0.5));
-  Replaying step{ours, [&](const Tensor& x) { return ours->forward(x).pow(2).sum(); }, TrainStepOptions{.verify = true}};
+  torch::nn::Sequential eager(torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4),
+                              torch::nn::Dropout(0.5));
+  Replaying step{ours, [&](const Tensor& x) { return ours->forward(x).pow(2).sum(); },
+                 TrainStepOptions{.verify = true}};
   for (int i = 0; i < 3; ++i) {
     const auto x = torch::full({3, 4}, 0.1f * static_cast<float>(i)) + torch::arange(4);
     ours->zero_grad();
@@ -352,7 +384,8 @@ TEST_CASE("verify leaves statistics and generator as one step does") {
     expected.backward();
     CHECK(same_bits(loss, expected.detach()));
     CHECK(same_bits(generator, generator_state()));
-    for (std::size_t k = 0; k < ours->buffers().size(); ++k) CHECK(same_bits(ours->buffers()[k], eager->buffers()[k]));
+    for (std::size_t k = 0; k < ours->buffers().size(); ++k)
+      CHECK(same_bits(ours->buffers()[k], eager->buffers()[k]));
     for (std::size_t k = 0; k < ours->parameters().size(); ++k)
       CHECK(same_bits(ours->parameters()[k].grad(), eager->parameters()[k].grad()));
   }
@@ -365,13 +398,14 @@ TEST_CASE("summary, report, a hook for each step, and a log that is quiet unless
   models::Task task = models::make("vit", models::Config::tiny);
   std::vector<StepMeasurement> seen;
   std::string log;
-  Replaying step{task.module, task.loss,
-                 TrainStepOptions{.name = "vit",
-                                  .budget = Budget::savable(60),
-                                  .planning = {.effort = 0.1},
-                                  .on_step = [&](const StepMeasurement& m) { seen.push_back(m); },
-                                  .log_level = LogLevel::info,
-                                  .on_log = [&](LogLevel, const std::string& text) { log += text; }}};
+  Replaying step{
+      task.module, task.loss,
+      TrainStepOptions{.name = "vit",
+                       .budget = Budget::savable(60),
+                       .planning = {.effort = 0.1},
+                       .on_step = [&](const StepMeasurement& m) { seen.push_back(m); },
+                       .log_level = LogLevel::info,
+                       .on_log = [&](LogLevel, const std::string& text) { log += text; }}};
   for (int i = 0; i < 3; ++i) {
     task.module->zero_grad();
     step(task.make_batch(i));
@@ -380,7 +414,8 @@ TEST_CASE("summary, report, a hook for each step, and a log that is quiet unless
   CHECK(seen.back().recomputed == step.last().recomputed);
   CHECK(log.find("planned: ") != std::string::npos);
   CHECK(step.summary().find("vit: 3 steps: 1 captured, 2 replayed") == 0);
-  CHECK(step.summary().find(std::to_string(step.last().recomputed) + " ops computed again") != std::string::npos);
+  CHECK(step.summary().find(std::to_string(step.last().recomputed) + " ops computed again") !=
+        std::string::npos);
   step.report(dir / "report.html", 3);
   std::stringstream page;
   page << std::ifstream(dir / "report.html").rdbuf();
@@ -398,7 +433,10 @@ TEST_CASE("a share leaves a step the same room beside the arena of another step"
   models::Task task = models::make("resnet18", models::Config::tiny);
   const auto above = [&] {
     Replaying step{task.module, task.loss,
-                   TrainStepOptions{.budget = Budget::savable(60), .planning = {.effort = 0.1}, .on_fallback = OnFallback::error, .refine = false}};
+                   TrainStepOptions{.budget = Budget::savable(60),
+                                    .planning = {.effort = 0.1},
+                                    .on_fallback = OnFallback::error,
+                                    .refine = false}};
     for (int i = 0; i < 2; ++i) {
       task.module->zero_grad();
       step(task.make_batch(i));
@@ -423,7 +461,8 @@ TEST_CASE("a share leaves a step the same room beside the arena of another step"
 TEST_CASE("two steps in one process, and one on each of two threads") {
   constexpr int steps = 3;  // of models without random ops: there is one generator for all threads
   const auto train = [](models::Task task) {
-    Replaying step{task.module, task.loss, TrainStepOptions{.budget = Budget::savable(80), .planning = {.effort = 0.1}}};
+    Replaying step{task.module, task.loss,
+                   TrainStepOptions{.budget = Budget::savable(80), .planning = {.effort = 0.1}}};
     std::vector<Tensor> losses;
     for (int i = 0; i < steps; ++i) {
       task.module->zero_grad();
@@ -431,7 +470,9 @@ TEST_CASE("two steps in one process, and one on each of two threads") {
     }
     return losses;
   };
-  const auto task = [](std::uint64_t seed) { return models::make("resnet18", models::Config::tiny, 0, seed); };
+  const auto task = [](std::uint64_t seed) {
+    return models::make("resnet18", models::Config::tiny, 0, seed);
+  };
   const std::vector<Tensor> alone[] = {train(task(1)), train(task(2))};
   std::vector<Tensor> both[2];
   const models::Task first = task(1), second = task(2);

@@ -28,7 +28,8 @@ void gather_over_ranks(const std::vector<std::vector<Tensor>>& outputs, at::Tens
 
 void define_once() {
   static auto* library = [] {
-    auto* made = new torch::Library(torch::Library::FRAGMENT, "wild_ranks", std::nullopt, __FILE__, __LINE__);
+    auto* made = new torch::Library(torch::Library::FRAGMENT, "wild_ranks", std::nullopt, __FILE__,
+                                    __LINE__);
     made->def("all_reduce_(Tensor[] tensors, float ranks) -> Tensor[]");
     made->impl("all_reduce_", c10::DispatchKey::CPU, sum_over_ranks);
     made->def("all_gather_(Tensor[][] outputs, Tensor[] inputs) -> ()");
@@ -46,17 +47,20 @@ void all_reduce(const std::vector<Tensor>& tensors, double ranks) {
   static_cast<void>(op.call(tensors, ranks));
 }
 
-void all_gather(const std::vector<std::vector<Tensor>>& outputs, const std::vector<Tensor>& inputs) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("wild_ranks::all_gather_", "")
-                             .typed<void(const std::vector<std::vector<Tensor>>&, at::TensorList)>();
+void all_gather(const std::vector<std::vector<Tensor>>& outputs,
+                const std::vector<Tensor>& inputs) {
+  static const auto op =
+      c10::Dispatcher::singleton()
+          .findSchemaOrThrow("wild_ranks::all_gather_", "")
+          .typed<void(const std::vector<std::vector<Tensor>>&, at::TensorList)>();
   const torch::NoGradGuard no_grad;
   op.call(outputs, inputs);
 }
 
 }  // namespace
 
-TEST_CASE("what was computed from a local gradient is not recomputed from the reduced one", "[wild]") {
+TEST_CASE("what was computed from a local gradient is not recomputed from the reduced one",
+          "[wild]") {
   define_once();
   check_wild([] {
     auto stack = std::make_shared<Stack>(6);
@@ -119,12 +123,14 @@ TEST_CASE("a collective writes into lists of lists", "[wild]") {
   define_once();
   check_wild([] {
     const Tensor kept = torch::zeros({128, 64});
-    return stack_with([=](const Tensor& h, int i) {
-      const torch::NoGradGuard no_grad;
-      std::vector<Tensor> made{torch::zeros({128, 64}), torch::gelu(h) * 2};
-      const Tensor before = torch::tanh(made[0]) + torch::tanh(made[1]) * 2;
-      all_gather({{made[0], kept}, {made[1]}}, {h, torch::gelu(h * (1 + i))});
-      return before + torch::tanh(made[0]) + torch::gelu(made[1]) + kept;
-    }, {kept});
+    return stack_with(
+        [=](const Tensor& h, int i) {
+          const torch::NoGradGuard no_grad;
+          std::vector<Tensor> made{torch::zeros({128, 64}), torch::gelu(h) * 2};
+          const Tensor before = torch::tanh(made[0]) + torch::tanh(made[1]) * 2;
+          all_gather({{made[0], kept}, {made[1]}}, {h, torch::gelu(h * (1 + i))});
+          return before + torch::tanh(made[0]) + torch::gelu(made[1]) + kept;
+        },
+        {kept});
   });
 }

@@ -1,7 +1,8 @@
-// Steps whose recomputation would not end: where every value needs all earlier ones, or thousands of ops run one after the other.
+// Steps whose recomputation would not end: where every value needs all earlier ones, or thousands
+// of ops run one after the other.
 //
-// Counted in ops, so that no load changes what a test says: a step recomputes at most Remaker::recompute_bound() ops, and then every call at
-// most once more.
+// Counted in ops, so that no load changes what a test says: a step recomputes at most
+// Remaker::recompute_bound() ops, and then every call at most once more.
 
 #include <reprise_test/wild.hpp>
 
@@ -11,10 +12,12 @@ using torch::Tensor;
 
 namespace {
 
-/// A recurrent model that attends over all of its earlier states: to recompute one state takes all that came before it.
+/// A recurrent model that attends over all of its earlier states: to recompute one state takes all
+/// that came before it.
 Program attending_recurrence(int length) {
   auto stack = std::make_shared<Stack>(2, 32);
-  auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(), torch::optim::SGDOptions(0.01));
+  auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(),
+                                                       torch::optim::SGDOptions(0.01));
   auto loss = std::make_shared<Tensor>();
   const Tensor x = torch::randn({length, 24, 32});
   return {[=](int) {
@@ -41,7 +44,8 @@ Program attending_recurrence(int length) {
 /// A chain of small layers, each of which keeps something for its backward pass.
 Program long_chain(int layers) {
   auto stack = std::make_shared<Stack>(layers, 64);
-  auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(), torch::optim::SGDOptions(0.01));
+  auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(),
+                                                       torch::optim::SGDOptions(0.01));
   const Tensor x = torch::randn({192, 64});
   return {[=](int) {
             optimizer->zero_grad();
@@ -64,10 +68,13 @@ Program tiny_ops(int count) {
             h.sum().backward();
             *state = h.detach();
           },
-          [=] { return std::vector<Tensor>{a.grad(), *state}; }};
+          [=] {
+            return std::vector<Tensor>{a.grad(), *state};
+          }};
 }
 
-/// Of one thread: thousands of ops of some microseconds each would wait for the others more than they run.
+/// Of one thread: thousands of ops of some microseconds each would wait for the others more than
+/// they run.
 struct OneThread {
   int before = at::get_num_threads();
   OneThread() { at::set_num_threads(1); }
@@ -75,16 +82,19 @@ struct OneThread {
 };
 
 /// Online at several budgets.
-void check_ends(const std::function<Program()>& make, std::initializer_list<double> shares, bool meets_bound) {
+void check_ends(const std::function<Program()>& make, std::initializer_list<double> shares,
+                bool meets_bound) {
   const OneThread one_thread;
   const Reference expected = reference(make, 2);
   bool any_spills = false;
   for (const double share : shares) {
     Program program = make();
     const Bytes start = cpu_memory().live();
-    const Bytes bytes = start - expected.start + expected.floor + share_of(share, expected.eager - expected.floor);
+    const Bytes bytes =
+        start - expected.start + expected.floor + share_of(share, expected.eager - expected.floor);
     std::string notices;
-    MemoryBudgetOptions options{.planner = plan_by_bytes, .max_plans = 0, .over_budget = OverBudget::go_on};
+    MemoryBudgetOptions options{
+        .planner = plan_by_bytes, .max_plans = 0, .over_budget = OverBudget::go_on};
     options.on_notice = [&](const std::string& text) { notices += text; };
     MemoryBudget budget{bytes, options};
     for (std::size_t i = 0; i < expected.states.size(); ++i) {
@@ -95,13 +105,16 @@ void check_ends(const std::function<Program()>& make, std::initializer_list<doub
       }
       const GuidedStepReport& last = budget.last();
       const auto calls = static_cast<std::int64_t>(budget.graph().node_count());
-      INFO(share << " %, step " << i << ": " << calls << " calls, " << last.recomputed << " again, " << last.evicted << " evicted, moved "
-                 << last.moved.count << ", peak " << last.peak.count << " of " << last.budget.count << ", floor " << last.floor.count);
+      INFO(share << " %, step " << i << ": " << calls << " calls, " << last.recomputed << " again, "
+                 << last.evicted << " evicted, moved " << last.moved.count << ", peak "
+                 << last.peak.count << " of " << last.budget.count << ", floor "
+                 << last.floor.count);
       UNSCOPED_INFO(notices);
       CHECK((contents(program.state()) == expected.states[i]));
       CHECK(last.recomputed > 0);
       CHECK(last.recomputed <= Remaker::recompute_bound(static_cast<std::size_t>(calls)) + calls);
-      if (last.recomputed > Remaker::recompute_bound(static_cast<std::size_t>(calls))) CHECK(last.only_spills);
+      if (last.recomputed > Remaker::recompute_bound(static_cast<std::size_t>(calls)))
+        CHECK(last.only_spills);
       if (!last.over_budget) CHECK(last.peak <= last.budget);
       any_spills = any_spills || last.only_spills;
     }
@@ -111,7 +124,8 @@ void check_ends(const std::function<Program()>& make, std::initializer_list<doub
 
 }  // namespace
 
-TEST_CASE("a recurrent model that attends over all its earlier states ends in any budget", "[wild]") {
+TEST_CASE("a recurrent model that attends over all its earlier states ends in any budget",
+          "[wild]") {
   check_ends([] { return attending_recurrence(48); }, {50, 25, 10, 1, 0.2}, true);
 }
 
@@ -137,7 +151,8 @@ TEST_CASE("a tensor that is pinned stays, also where all others come back after 
       const torch::NoGradGuard no_grad;
       std::vector<Tensor> kept{x};
       for (int i = 1; i < 60; ++i) kept.push_back(torch::tanh(kept.back()));
-      for (int i = 0; i < reads; ++i) static_cast<void>(kept[static_cast<std::size_t>(59 - 4 * i)] + 1);
+      for (int i = 0; i < reads; ++i)
+        static_cast<void>(kept[static_cast<std::size_t>(59 - 4 * i)] + 1);
       const Tensor& t = kept[static_cast<std::size_t>(pinned)];
       step.pin(t);
       const Tensor inside = torch::from_blob(t.data_ptr(), {128, 128}).clone();

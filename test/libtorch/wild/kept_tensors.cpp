@@ -25,13 +25,20 @@ Program keeping(std::size_t steps, bool activations, bool gradients) {
             if (kept->all.size() == steps) kept->all.erase(kept->all.begin());
             kept->all.emplace_back();
             stack->layers->zero_grad();
-            stack->forward(x, [&](const Tensor& h, int layer) {
-              const Tensor made = torch::gelu(h);
-              if (activations && layer % 2 == 0) kept->all.back().push_back(made.detach());
-              if (gradients && layer % 2 == 1)
-                made.register_hook([kept](const Tensor& g) { kept->all.back().push_back(g); });
-              return made;
-            }).pow(2).mean().backward();
+            stack
+                ->forward(x,
+                          [&](const Tensor& h, int layer) {
+                            const Tensor made = torch::gelu(h);
+                            if (activations && layer % 2 == 0)
+                              kept->all.back().push_back(made.detach());
+                            if (gradients && layer % 2 == 1)
+                              made.register_hook(
+                                  [kept](const Tensor& g) { kept->all.back().push_back(g); });
+                            return made;
+                          })
+                .pow(2)
+                .mean()
+                .backward();
             const torch::NoGradGuard no_grad;
             for (Tensor& p : stack->layers->parameters()) p.sub_(p.grad() * 0.01);
           },
@@ -45,7 +52,8 @@ Program keeping(std::size_t steps, bool activations, bool gradients) {
 /// At budgets that the loop cannot go below, nothing is above the budget without a word.
 void check_kept(const std::function<Program()>& make) {
   for (const WildOutcome& outcome : check_wild(make))
-    for (const GuidedStepReport& step : outcome.steps) CHECK((step.over_budget || step.budget == 0_B || step.peak <= step.budget));
+    for (const GuidedStepReport& step : outcome.steps)
+      CHECK((step.over_budget || step.budget == 0_B || step.peak <= step.budget));
 }
 
 }  // namespace

@@ -12,7 +12,8 @@ namespace {
 Tensor edges() {
   const Tensor node = torch::arange(128);
   const Tensor from = torch::cat({node, node, node.narrow(0, 0, 40)});
-  const Tensor to = torch::cat({(node + 1).remainder(128), (node + 127).remainder(128), (node.narrow(0, 0, 40) * 3).remainder(128)});
+  const Tensor to = torch::cat({(node + 1).remainder(128), (node + 127).remainder(128),
+                                (node.narrow(0, 0, 40) * 3).remainder(128)});
   return torch::stack({from, to});
 }
 
@@ -20,7 +21,8 @@ Tensor edges() {
 
 TEST_CASE("a sparse adjacency matrix from before the step", "[wild]") {
   check_wild([] {
-    const Tensor matrix = torch::sparse_coo_tensor(edges(), torch::full({296}, 0.25), {128, 128}).coalesce();
+    const Tensor matrix =
+        torch::sparse_coo_tensor(edges(), torch::full({296}, 0.25), {128, 128}).coalesce();
     return stack_with([=](const Tensor& h, int) { return torch::gelu(torch::mm(matrix, h)); });
   });
 }
@@ -52,7 +54,8 @@ TEST_CASE("a loss of four bytes in a large storage is read by the host", "[wild]
   check_wild([] {
     const Tensor target = torch::randn({128, 64});
     return stack_with([=](const Tensor& h, int) {
-      const Tensor loss = torch::mse_loss(h, target) + torch::smooth_l1_loss(torch::gelu(h), target);
+      const Tensor loss =
+          torch::mse_loss(h, target) + torch::smooth_l1_loss(torch::gelu(h), target);
       const double seen = loss.item<double>();
       return loss * (seen > 0 ? 0.5 : 2);
     });

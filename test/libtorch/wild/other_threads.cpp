@@ -1,4 +1,5 @@
-// Other threads take and free memory while a step runs: what belongs to the step is told apart, and a budget is never passed in silence.
+// Other threads take and free memory while a step runs: what belongs to the step is told apart, and
+// a budget is never passed in silence.
 
 #include <reprise_test/wild.hpp>
 
@@ -14,7 +15,8 @@ namespace {
 
 constexpr std::int64_t activation = 256 * 64 * 4;
 
-/// What another thread does at a moment that the test chooses: in the middle of a step, between two ops or inside of one.
+/// What another thread does at a moment that the test chooses: in the middle of a step, between two
+/// ops or inside of one.
 std::function<void()> meanwhile;
 
 void elsewhere(const std::function<void()>& work) { std::thread(work).join(); }
@@ -47,13 +49,14 @@ struct Watched {
       const Tensor h = stack.forward(in, gelu);
       return h.pow(2).mean() + call_while_others_work(h.detach()).mean();
     };
-    return Replaying{stack.layers, loss,
-                     TrainStepOptions{.budget = budget,
-                                      .planner = plan_by_bytes,
-                                      .planning = {.effort = 0.1},
-                                      .on_fallback = on_fallback,
-                                      .refine = false,
-                                      .on_notice = [this](const std::string& text) { notices += text + "\n"; }}};
+    return Replaying{
+        stack.layers, loss,
+        TrainStepOptions{.budget = budget,
+                         .planner = plan_by_bytes,
+                         .planning = {.effort = 0.1},
+                         .on_fallback = on_fallback,
+                         .refine = false,
+                         .on_notice = [this](const std::string& text) { notices += text + "\n"; }}};
   }
   template <class Step>
   Tensor run(Step& step) {
@@ -64,7 +67,8 @@ struct Watched {
 
 }  // namespace
 
-TEST_CASE("a share of what a step takes does not know what other threads take and free meanwhile", "[wild]") {
+TEST_CASE("a share of what a step takes does not know what other threads take and free meanwhile",
+          "[wild]") {
   struct Numbers {
     Bytes budget{}, eager{}, floor{};
     std::vector<Bytes> workspace{};
@@ -86,7 +90,8 @@ TEST_CASE("a share of what a step takes does not know what other threads take an
     CHECK(step.counters().workspace_changes == 0);
     CHECK_FALSE(step.last().over_budget);
     meanwhile = {};
-    for (std::size_t i = 0; i < step.graph().node_count(); ++i) numbers.workspace.push_back(step.graph().node(NodeId{i}).workspace);
+    for (std::size_t i = 0; i < step.graph().node_count(); ++i)
+      numbers.workspace.push_back(step.graph().node(NodeId{i}).workspace);
     return numbers;
   };
   const Numbers alone = measure({});
@@ -94,14 +99,18 @@ TEST_CASE("a share of what a step takes does not know what other threads take an
   CHECK(alone.budget > alone.floor);
 
   Tensor theirs;
-  CHECK(measure([&] { theirs = take(8_MiB); }) == alone);                  // takes, and keeps
-  CHECK(measure([&] { theirs.reset(); }) == alone);                           // frees what is older than the step
-  CHECK(measure([&] { static_cast<void>(take(8_MiB)); }) == alone);        // takes and frees within one op
+  CHECK(measure([&] { theirs = take(8_MiB); }) == alone);  // takes, and keeps
+  // frees what is older than the step
+  CHECK(measure([&] { theirs.reset(); }) == alone);
+  // takes and frees within one op
+  CHECK(measure([&] { static_cast<void>(take(8_MiB)); }) == alone);
   std::vector<Tensor> many;
   CHECK(measure([&] { many.push_back(take(1_MiB)); }) == alone);
 }
 
-TEST_CASE("a recheck inside a share is not short of memory because another thread holds more than before", "[wild]") {
+TEST_CASE(
+    "a recheck inside a share is not short of memory because another thread holds more than before",
+    "[wild]") {
   Watched watched;
   Tensor theirs;
   const auto loss = [&](const Tensor& in) {
@@ -109,7 +118,10 @@ TEST_CASE("a recheck inside a share is not short of memory because another threa
     return watched.stack.forward(in, gelu).pow(2).mean();
   };
   TrainStep step{watched.stack.layers, loss,
-                 TrainStepOptions{.budget = Budget::savable(90), .planner = plan_by_bytes, .planning = {.effort = 0.1}, .on_fallback = OnFallback::error}};
+                 TrainStepOptions{.budget = Budget::savable(90),
+                                  .planner = plan_by_bytes,
+                                  .planning = {.effort = 0.1},
+                                  .on_fallback = OnFallback::error}};
   Tensor first = watched.run(step);
   meanwhile = [&] { theirs = take(8_MiB); };
   CHECK(same_bits(watched.run(step), first));
@@ -141,10 +153,14 @@ TEST_CASE("a TrainStep whose budget is passed by another thread says so", "[wild
   CHECK(step.last().over_budget);
   CHECK(step.last().reserved_peak > step.last().budget);
   CHECK(step.last().elsewhere > 6_MiB);
-  CHECK_THAT(watched.notices, contains("this step went above its budget") && contains("Threads that are not part of the step took"));
+  CHECK_THAT(watched.notices, contains("this step went above its budget") &&
+                                  contains("Threads that are not part of the step took"));
 }
 
-TEST_CASE("a guided step makes room at its next op for what another thread has taken, and reports the peak", "[wild]") {
+TEST_CASE(
+    "a guided step makes room at its next op for what another thread has taken, and reports the "
+    "peak",
+    "[wild]") {
   const auto run = [](Stack& stack, const Tensor& x, const std::function<void()>& middle) {
     stack.layers->zero_grad();
     Tensor h = stack.forward(x, gelu);
@@ -167,7 +183,10 @@ TEST_CASE("a guided step makes room at its next op for what another thread has t
   }
   ours.layers->zero_grad();
   const Bytes limit = cpu_memory().live() + above + Bytes{activation};
-  MemoryBudget budget{limit, {.max_plans = 0, .over_budget = OverBudget::go_on, .on_notice = [&](const std::string& text) { notices += text + "\n"; }}};
+  MemoryBudget budget{limit,
+                      {.max_plans = 0,
+                       .over_budget = OverBudget::go_on,
+                       .on_notice = [&](const std::string& text) { notices += text + "\n"; }}};
   Tensor theirs;
   Bytes after_next_op{};
   {
@@ -200,7 +219,8 @@ TEST_CASE("a guided step makes room at its next op for what another thread has t
   CHECK(notices.empty());
 }
 
-TEST_CASE("what a guided step would take without a budget does not know of other threads", "[wild]") {
+TEST_CASE("what a guided step would take without a budget does not know of other threads",
+          "[wild]") {
   const auto eager_above = [](const std::function<void()>& others) {
     Stack stack;
     const Tensor x = torch::ones({256, 64});
@@ -219,10 +239,12 @@ TEST_CASE("what a guided step would take without a budget does not know of other
   CHECK(eager_above([&] { theirs.reset(); }) == alone);
 }
 
-TEST_CASE("a model trains in a budget while another thread trains a second one, without a budget", "[wild]") {
+TEST_CASE("a model trains in a budget while another thread trains a second one, without a budget",
+          "[wild]") {
   std::atomic<bool> over = false;
   std::jthread other([&] {
-    torch::nn::Sequential second(torch::nn::Linear(64, 64), torch::nn::GELU(), torch::nn::Linear(64, 64));
+    torch::nn::Sequential second(torch::nn::Linear(64, 64), torch::nn::GELU(),
+                                 torch::nn::Linear(64, 64));
     while (!over) {
       second->zero_grad();
       second->forward(torch::ones({512, 64})).pow(2).mean().backward();
@@ -241,7 +263,8 @@ TEST_CASE("a model trains in a budget while another thread trains a second one, 
   for (const double share : {70., 30.}) {
     for (const bool plans : {true, false}) {
       INFO(share << " %");
-      for (const GuidedStepReport& step : run_inside(make, expected, share, plans).steps) CHECK(step.over_budget == (step.peak > step.budget));
+      for (const GuidedStepReport& step : run_inside(make, expected, share, plans).steps)
+        CHECK(step.over_budget == (step.peak > step.budget));
     }
   }
 }
@@ -249,24 +272,28 @@ TEST_CASE("a model trains in a budget while another thread trains a second one, 
 TEST_CASE("a thread that has not joined works on tensors of its own inside the step", "[wild]") {
   const auto make = [] {
     auto stack = std::make_shared<Stack>();
-    auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(), torch::optim::SGDOptions(0.01));
+    auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(),
+                                                         torch::optim::SGDOptions(0.01));
     const Tensor x = torch::full({256, 64}, 0.5);
     auto seen = std::make_shared<float>();
-    return Program{.step =
-                       [=](int) {
-                         optimizer->zero_grad();
-                         Tensor h = stack->forward(x, gelu);
-                         elsewhere([&] { *seen += torch::ones({256, 64}).mul(2).exp().sum().item<float>(); });
-                         h.pow(2).mean().backward();
-                         optimizer->step();
-                       },
-                   .state = [=] {
-                     std::vector<Tensor> all = all_of(*stack->layers);
-                     all.push_back(torch::full({1}, *seen));
-                     return all;
-                   },
-                   .alone = false};
+    return Program{
+        .step =
+            [=](int) {
+              optimizer->zero_grad();
+              Tensor h = stack->forward(x, gelu);
+              elsewhere([&] { *seen += torch::ones({256, 64}).mul(2).exp().sum().item<float>(); });
+              h.pow(2).mean().backward();
+              optimizer->step();
+            },
+        .state =
+            [=] {
+              std::vector<Tensor> all = all_of(*stack->layers);
+              all.push_back(torch::full({1}, *seen));
+              return all;
+            },
+        .alone = false};
   };
   for (const WildOutcome& outcome : check_wild(make))
-    for (const GuidedStepReport& step : outcome.steps) CHECK((step.over_budget || step.peak <= step.budget));
+    for (const GuidedStepReport& step : outcome.steps)
+      CHECK((step.over_budget || step.peak <= step.budget));
 }

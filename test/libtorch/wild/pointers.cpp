@@ -1,4 +1,5 @@
-// Raw pointers into what existed before the step: taken before it, or in it, and read or written whenever the loop likes.
+// Raw pointers into what existed before the step: taken before it, or in it, and read or written
+// whenever the loop likes.
 
 #include <reprise_test/wild.hpp>
 
@@ -33,8 +34,10 @@ struct Held {
   }
 };
 
-/// Forward twice, and between the two `meddle`; what the first pass has made is read again afterwards. Then backward and an update.
-Program meddling(const std::shared_ptr<Held>& held, const std::function<double(Held&, int step)>& meddle) {
+/// Forward twice, and between the two `meddle`; what the first pass has made is read again
+/// afterwards. Then backward and an update.
+Program meddling(const std::shared_ptr<Held>& held,
+                 const std::function<double(Held&, int step)>& meddle) {
   const auto loss = std::make_shared<Tensor>();
   return {.step =
               [=](int i) {
@@ -69,7 +72,8 @@ std::int64_t spills(const std::vector<WildOutcome>& outcomes) {
   return bytes;
 }
 
-/// A loop that reads what it holds, and one that writes it: all of it, its first number, or the middle.
+/// A loop that reads what it holds, and one that writes it: all of it, its first number, or the
+/// middle.
 void check_reads(const std::function<void(Held&)>& hold) {
   const auto outcomes = check_wild([&] {
     const auto held = std::make_shared<Held>();
@@ -79,7 +83,8 @@ void check_reads(const std::function<void(Held&)>& hold) {
   CHECK(spills(outcomes) > 0);
 }
 void check_writes(const std::function<void(Held&)>& hold) {
-  if (!ProtectedBlocks::available()) return;  // nobody tells of a write through a pointer from before the step
+  // nobody tells of a write through a pointer from before the step
+  if (!ProtectedBlocks::available()) return;
   check_wild([&] {
     const auto held = std::make_shared<Held>();
     hold(*held);
@@ -95,18 +100,34 @@ void check_writes(const std::function<void(Held&)>& hold) {
 
 }  // namespace
 
-TEST_CASE("a parameter is read through a pointer from before the step", "[wild]") { check_reads([](Held& h) { h.hold_parameter(); }); }
-TEST_CASE("an input is read through a pointer from before the step", "[wild]") { check_reads([](Held& h) { h.hold(h.x); }); }
-TEST_CASE("a buffer is read through a pointer from before the step", "[wild]") { check_reads([](Held& h) { h.hold(h.table); }); }
-
-TEST_CASE("a parameter is written through a pointer from before the step", "[wild]") { check_writes([](Held& h) { h.hold_parameter(); }); }
-TEST_CASE("a small parameter is written through a pointer from before the step", "[wild]") {
-  check_writes([](Held& h) { h.hold(h.stack->layers->parameters()[1]); });  // a bias: less than a page
+TEST_CASE("a parameter is read through a pointer from before the step", "[wild]") {
+  check_reads([](Held& h) { h.hold_parameter(); });
 }
-TEST_CASE("an input is written through a pointer from before the step", "[wild]") { check_writes([](Held& h) { h.hold(h.x); }); }
-TEST_CASE("a buffer is written through a pointer from before the step", "[wild]") { check_writes([](Held& h) { h.hold(h.table); }); }
+TEST_CASE("an input is read through a pointer from before the step", "[wild]") {
+  check_reads([](Held& h) { h.hold(h.x); });
+}
+TEST_CASE("a buffer is read through a pointer from before the step", "[wild]") {
+  check_reads([](Held& h) { h.hold(h.table); });
+}
 
-TEST_CASE("an op reads and another writes a parameter through from_blob over a pointer from before the step", "[wild]") {
+TEST_CASE("a parameter is written through a pointer from before the step", "[wild]") {
+  check_writes([](Held& h) { h.hold_parameter(); });
+}
+TEST_CASE("a small parameter is written through a pointer from before the step", "[wild]") {
+  // a bias: less than a page
+  check_writes([](Held& h) { h.hold(h.stack->layers->parameters()[1]); });
+}
+TEST_CASE("an input is written through a pointer from before the step", "[wild]") {
+  check_writes([](Held& h) { h.hold(h.x); });
+}
+TEST_CASE("a buffer is written through a pointer from before the step", "[wild]") {
+  check_writes([](Held& h) { h.hold(h.table); });
+}
+
+TEST_CASE(
+    "an op reads and another writes a parameter through from_blob over a pointer from before the "
+    "step",
+    "[wild]") {
   check_wild([] {
     const auto held = std::make_shared<Held>();
     held->hold_parameter();
@@ -122,7 +143,8 @@ TEST_CASE("an op reads and another writes a parameter through from_blob over a p
 TEST_CASE("optimizer state is read and written through pointers from before the step", "[wild]") {
   check_wild([] {
     const auto stack = std::make_shared<Stack>(3);
-    const auto optimizer = std::make_shared<torch::optim::Adam>(stack->layers->parameters(), torch::optim::AdamOptions(0.01));
+    const auto optimizer = std::make_shared<torch::optim::Adam>(stack->layers->parameters(),
+                                                                torch::optim::AdamOptions(0.01));
     const auto seen = std::make_shared<double>(0);
     const Tensor x = torch::randn({128, 64});
     const auto states = [=] {
@@ -159,7 +181,8 @@ TEST_CASE("optimizer state is read and written through pointers from before the 
                    .after =
                        [=](int) {
                          pointers->clear();
-                         for (const Tensor& t : states()) pointers->emplace_back(t.data_ptr<float>(), t.numel());
+                         for (const Tensor& t : states())
+                           pointers->emplace_back(t.data_ptr<float>(), t.numel());
                        }};
   });
 }
@@ -178,21 +201,21 @@ TEST_CASE("weights are updated by hand through data_ptr() after backward", "[wil
   });
 }
 
-TEST_CASE("a thread that has not joined reads and writes a parameter in the middle of the step", "[wild]") {
+TEST_CASE("a thread that has not joined reads and writes a parameter in the middle of the step",
+          "[wild]") {
   if (!ProtectedBlocks::available()) return;
-  check_wild(
-      [] {
-        const auto held = std::make_shared<Held>();
-        held->hold_parameter();
-        return meddling(held, [](Held& h, int i) {
-          double seen = 0;
-          std::thread([&] {
-            seen = h.sum();
-            if (i % 2 == 1) h.pointer[h.count() / 2] = 0.125f;
-          }).join();
-          return seen;
-        });
-      });
+  check_wild([] {
+    const auto held = std::make_shared<Held>();
+    held->hold_parameter();
+    return meddling(held, [](Held& h, int i) {
+      double seen = 0;
+      std::thread([&] {
+        seen = h.sum();
+        if (i % 2 == 1) h.pointer[h.count() / 2] = 0.125f;
+      }).join();
+      return seen;
+    });
+  });
 }
 
 TEST_CASE("the model is saved in the middle of the step", "[wild]") {
@@ -220,7 +243,8 @@ TEST_CASE("a parameter is printed in the middle of the step", "[wild]") {
         const auto held = std::make_shared<Held>();
         held->hold_parameter();
         return meddling(held, [](Held& h, int) {
-          std::ostringstream text;  // through a copy that LibTorch makes, and reads through a pointer
+          // through a copy that LibTorch makes, and reads through a pointer
+          std::ostringstream text;
           text << h.target;
           return static_cast<double>(std::hash<std::string>{}(text.str()) % 1000);
         });
@@ -228,7 +252,7 @@ TEST_CASE("a parameter is printed in the middle of the step", "[wild]") {
       {.options = {.raw_pointers = true}});
 }
 
-// ── what the step itself has made, where raw pointers are asked for ─────────────────────────────────────────────────────
+// ── what the step itself has made, where raw pointers are asked for ──────────────────────────────
 
 namespace {
 
@@ -238,8 +262,10 @@ double sum_of(const float* numbers, std::int64_t count) {
   return all;
 }
 
-/// A loop that keeps what its layers make, and a pointer to each from when it was made, and reads them by `read` after forward and backward.
-void check_reads_of_activations(const std::function<double(const Tensor& made, const float* since_then)>& read) {
+/// A loop that keeps what its layers make, and a pointer to each from when it was made, and reads
+/// them by `read` after forward and backward.
+void check_reads_of_activations(
+    const std::function<double(const Tensor& made, const float* since_then)>& read) {
   if (!ProtectedBlocks::available()) return;
   const auto outcomes = check_wild(
       [&] {
@@ -255,9 +281,11 @@ void check_reads_of_activations(const std::function<double(const Tensor& made, c
                                made.emplace_back(after.detach(), after.const_data_ptr<float>());
                                return after;
                              });
-                             for (const auto& [tensor, pointer] : made) *seen += read(tensor, pointer);
+                             for (const auto& [tensor, pointer] : made)
+                               *seen += read(tensor, pointer);
                              h.pow(2).mean().backward();
-                             for (const auto& [tensor, pointer] : made) *seen += read(tensor, pointer);
+                             for (const auto& [tensor, pointer] : made)
+                               *seen += read(tensor, pointer);
                              const torch::NoGradGuard no_grad;
                              for (Tensor& p : stack->layers->parameters()) p.sub_(p.grad() * 0.01);
                            },
@@ -277,15 +305,17 @@ void check_reads_of_activations(const std::function<double(const Tensor& made, c
 }  // namespace
 
 TEST_CASE("an activation is read through a pointer that was kept from when it was made", "[wild]") {
-  check_reads_of_activations([](const Tensor& made, const float* pointer) { return sum_of(pointer, made.numel()); });
+  check_reads_of_activations(
+      [](const Tensor& made, const float* pointer) { return sum_of(pointer, made.numel()); });
 }
 
-TEST_CASE("an activation is read through const_data_ptr(), storage().data_ptr() and data_ptr()", "[wild]") {
+TEST_CASE("an activation is read through const_data_ptr(), storage().data_ptr() and data_ptr()",
+          "[wild]") {
   check_reads_of_activations([](const Tensor& made, const float* pointer) {
     CHECK(made.const_data_ptr<float>() == pointer);
     const auto* through_storage = static_cast<const float*>(made.storage().data_ptr().get());
-    return sum_of(made.const_data_ptr<float>(), made.numel()) + sum_of(through_storage, made.numel()) +
-           sum_of(made.data_ptr<float>(), made.numel());
+    return sum_of(made.const_data_ptr<float>(), made.numel()) +
+           sum_of(through_storage, made.numel()) + sum_of(made.data_ptr<float>(), made.numel());
   });
 }
 

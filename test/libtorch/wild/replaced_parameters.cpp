@@ -1,5 +1,6 @@
-// Between two calls of a TrainStep something is exchanged that the loss function reads through the model: a parameter, a buffer, an
-// option, a mode. The call after that is eager's already, and the way back finds the first capture again.
+// Between two calls of a TrainStep something is exchanged that the loss function reads through the
+// model: a parameter, a buffer, an option, a mode. The call after that is eager's already, and the
+// way back finds the first capture again.
 
 #include <reprise_test/eager.hpp>
 
@@ -17,7 +18,9 @@ struct Net : torch::nn::Module {
         drop(register_module("drop", torch::nn::Dropout(0.5))),
         second(register_module("second", torch::nn::Linear(6, 6))),
         scale(register_buffer("scale", torch::full({6}, 1.5))) {}
-  Tensor forward(const Tensor& x) { return second(drop(slope(norm(first(x))))).mul(scale).pow(2).mean(); }
+  Tensor forward(const Tensor& x) {
+    return second(drop(slope(norm(first(x))))).mul(scale).pow(2).mean();
+  }
   torch::nn::Linear first;
   torch::nn::BatchNorm1d norm;
   torch::nn::LeakyReLU slope;
@@ -29,7 +32,8 @@ struct Net : torch::nn::Module {
 /// Two nets that go the same way, one of them through a TrainStep.
 struct Pair {
   std::shared_ptr<Net> eager = make(), ours = make();
-  Replaying<std::function<Tensor(const Tensor&)>> step{ours, std::function([net = ours](const Tensor& in) { return net->forward(in); })};
+  Replaying<std::function<Tensor(const Tensor&)>> step{
+      ours, std::function([net = ours](const Tensor& in) { return net->forward(in); })};
   Tensor x = torch::randn({8, 6});
 
   static std::shared_ptr<Net> make() {
@@ -50,12 +54,14 @@ struct Pair {
     const Tensor loss = step(x);
     CHECK(same_bits(loss, expected.detach()));
     CHECK(same_bits(generator, generator_state()));
-    const std::vector<Tensor> a = eager->parameters(), b = ours->parameters(), c = eager->buffers(), d = ours->buffers();
+    const std::vector<Tensor> a = eager->parameters(), b = ours->parameters(), c = eager->buffers(),
+                              d = ours->buffers();
     for (std::size_t i = 0; i < a.size(); ++i) CHECK(same_bits(a[i].grad(), b[i].grad()));
     for (std::size_t i = 0; i < c.size(); ++i) CHECK(same_bits(c[i], d[i]));
   }
   /// Equal before, at once after the change, and back; with one capture more.
-  void goes_there_and_back(const std::function<void(Net&)>& there, const std::function<void(Net&)>& back) {
+  void goes_there_and_back(const std::function<void(Net&)>& there,
+                           const std::function<void(Net&)>& back) {
     for (int i = 0; i < 2; ++i) check();
     const std::int64_t captures = step.counters().captures;
     both(there);
@@ -73,10 +79,14 @@ struct Pair {
 
 TEST_CASE("options of a module that change between steps", "[wild]") {
   Pair pair;
-  pair.goes_there_and_back([](Net& n) { n.drop->options.p(0.1); }, [](Net& n) { n.drop->options.p(0.5); });
-  pair.goes_there_and_back([](Net& n) { n.norm->options.momentum(0.5); }, [](Net& n) { n.norm->options.momentum(0.1); });
-  pair.goes_there_and_back([](Net& n) { n.norm->options.eps(0.1); }, [](Net& n) { n.norm->options.eps(1e-5); });
-  pair.goes_there_and_back([](Net& n) { n.slope->options.negative_slope(0.7); }, [](Net& n) { n.slope->options.negative_slope(0.01); });
+  pair.goes_there_and_back([](Net& n) { n.drop->options.p(0.1); },
+                           [](Net& n) { n.drop->options.p(0.5); });
+  pair.goes_there_and_back([](Net& n) { n.norm->options.momentum(0.5); },
+                           [](Net& n) { n.norm->options.momentum(0.1); });
+  pair.goes_there_and_back([](Net& n) { n.norm->options.eps(0.1); },
+                           [](Net& n) { n.norm->options.eps(1e-5); });
+  pair.goes_there_and_back([](Net& n) { n.slope->options.negative_slope(0.7); },
+                           [](Net& n) { n.slope->options.negative_slope(0.01); });
   pair.goes_there_and_back([](Net& n) { n.drop->eval(); }, [](Net& n) { n.drop->train(); });
 }
 
@@ -96,7 +106,8 @@ TEST_CASE("a member tensor that is exchanged for another one, which nobody regis
   pair.check();
   CHECK(pair.step.counters().captures == 2);
 
-  pair.both([](Net& net) { net.second->weight = net.first->weight; });  // tied, as it is done in C++
+  // tied, as it is done in C++
+  pair.both([](Net& net) { net.second->weight = net.first->weight; });
   for (int i = 0; i < 2; ++i) pair.check();
   k = 0;
   pair.both([&](Net& net) { net.second->weight = old[k++]; });  // and untied
@@ -104,10 +115,12 @@ TEST_CASE("a member tensor that is exchanged for another one, which nobody regis
   CHECK(pair.step.last().replayed);
 }
 
-TEST_CASE("set_data, while the loss function also reads the parameter through a tensor of its own", "[wild]") {
+TEST_CASE("set_data, while the loss function also reads the parameter through a tensor of its own",
+          "[wild]") {
   torch::nn::Linear model(3, 1);
   const Tensor before = model->weight.detach();  // the memory that the weight has now
-  Replaying step{model, [&](const Tensor& x) { return (model->forward(x) + (before * x).sum()).sum(); }};
+  Replaying step{model,
+                 [&](const Tensor& x) { return (model->forward(x) + (before * x).sum()).sum(); }};
   const auto check = [&] {
     model->zero_grad();
     const Tensor x = torch::ones({1, 3});
@@ -128,7 +141,8 @@ TEST_CASE("set_data, while the loss function also reads the parameter through a 
 TEST_CASE("a loss function that puts a teacher into eval() itself", "[wild]") {
   struct Both : torch::nn::Module {
     torch::nn::Linear student = register_module("student", torch::nn::Linear(6, 6));
-    torch::nn::Sequential teacher = register_module("teacher", torch::nn::Sequential(torch::nn::Linear(6, 6), torch::nn::Dropout(0.5)));
+    torch::nn::Sequential teacher = register_module(
+        "teacher", torch::nn::Sequential(torch::nn::Linear(6, 6), torch::nn::Dropout(0.5)));
   };
   torch::manual_seed(1);
   const auto net = std::make_shared<Both>();

@@ -1,4 +1,5 @@
-// A tensor grows or shrinks in the middle of a step: by resize_, or by an out= form that finds it too small.
+// A tensor grows or shrinks in the middle of a step: by resize_, or by an out= form that finds it
+// too small.
 
 #include <reprise_test/wild.hpp>
 

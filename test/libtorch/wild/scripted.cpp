@@ -24,28 +24,35 @@ def mix(x, w):
 }  // namespace
 
 TEST_CASE("a scripted function in a tight budget", "[wild]") {
-  check_wild([] {
-    const auto unit = torch::jit::compile(source);  // its first runs are profiled, and others optimized
-    const Tensor w = torch::randn({64, 64}) * 0.1;
-    return stack_with([=](const Tensor& h, int) { return unit->run_method("mix", h, w).toTensor(); });
-  }, {.steps = 6});
+  check_wild(
+      [] {
+        // its first runs are profiled, and others optimized
+        const auto unit = torch::jit::compile(source);
+        const Tensor w = torch::randn({64, 64}) * 0.1;
+        return stack_with(
+            [=](const Tensor& h, int) { return unit->run_method("mix", h, w).toTensor(); });
+      },
+      {.steps = 6});
 }
 
 TEST_CASE("a scripted function whose gradients are wanted", "[wild]") {
-  check_wild([] {
-    const auto unit = torch::jit::compile(source);
-    torch::manual_seed(6);
-    const Tensor w = (torch::randn({64, 64}) * 0.1).requires_grad_();
-    return Program{.step =
-                       [=](int) {
-                         Tensor h = torch::ones({128, 64});
-                         for (int i = 0; i < 4; ++i) h = torch::gelu(unit->run_method("mix", h, w).toTensor());
-                         h.pow(2).mean().backward();
-                         const torch::NoGradGuard no_grad;
-                         Tensor p = w;
-                         p.sub_(p.grad() * 0.01);
-                         p.grad().zero_();
-                       },
-                   .state = [=] { return std::vector<Tensor>{w}; }};
-  }, {.steps = 6});
+  check_wild(
+      [] {
+        const auto unit = torch::jit::compile(source);
+        torch::manual_seed(6);
+        const Tensor w = (torch::randn({64, 64}) * 0.1).requires_grad_();
+        return Program{.step =
+                           [=](int) {
+                             Tensor h = torch::ones({128, 64});
+                             for (int i = 0; i < 4; ++i)
+                               h = torch::gelu(unit->run_method("mix", h, w).toTensor());
+                             h.pow(2).mean().backward();
+                             const torch::NoGradGuard no_grad;
+                             Tensor p = w;
+                             p.sub_(p.grad() * 0.01);
+                             p.grad().zero_();
+                           },
+                       .state = [=] { return std::vector<Tensor>{w}; }};
+      },
+      {.steps = 6});
 }

@@ -48,14 +48,17 @@ TEST_CASE("packed sequences through a bidirectional LSTM", "[wild]") {
   for (const bool sorted : {true, false})
     check_wild([=] {
       torch::manual_seed(3);
-      return packing(torch::nn::LSTM(torch::nn::LSTMOptions(24, 16).bidirectional(true).batch_first(true)),
-                     sorted);
+      return packing(
+          torch::nn::LSTM(torch::nn::LSTMOptions(24, 16).bidirectional(true).batch_first(true)),
+          sorted);
     });
 }
 
 TEST_CASE("packed sequences through a GRU with dropout", "[wild]") {
   check_wild([] {
     torch::manual_seed(3);
-    return packing(torch::nn::GRU(torch::nn::GRUOptions(24, 16).num_layers(2).dropout(0.3).batch_first(true)), false);
+    return packing(
+        torch::nn::GRU(torch::nn::GRUOptions(24, 16).num_layers(2).dropout(0.3).batch_first(true)),
+        false);
   });
 }

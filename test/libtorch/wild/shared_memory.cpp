@@ -1,4 +1,5 @@
-// Tensors over one piece of memory that LibTorch does not know to be one: from_blob over another tensor's bytes, since before the step.
+// Tensors over one piece of memory that LibTorch does not know to be one: from_blob over another
+// tensor's bytes, since before the step.
 
 #include <reprise_test/wild.hpp>
 
@@ -8,8 +9,10 @@ using torch::Tensor;
 
 namespace {
 
-/// A stack that reads its input many times, while `meddle` writes through an alias of it after the first pass.
-Program aliased(const std::function<void(const Tensor& alias, int step)>& meddle, bool of_parameter = false) {
+/// A stack that reads its input many times, while `meddle` writes through an alias of it after the
+/// first pass.
+Program aliased(const std::function<void(const Tensor& alias, int step)>& meddle,
+                bool of_parameter = false) {
   auto stack = std::make_shared<Stack>(4);
   auto loss = std::make_shared<Tensor>();
   const Tensor x = torch::randn({128, 64});
@@ -47,13 +50,15 @@ TEST_CASE("an op writes a parameter through an alias from before the step", "[wi
 }
 
 TEST_CASE("an op reads an input through an alias from before the step", "[wild]") {
-  check_wild([] { return aliased([](const Tensor& alias, int) { static_cast<void>(alias.sum()); }); });
+  check_wild(
+      [] { return aliased([](const Tensor& alias, int) { static_cast<void>(alias.sum()); }); });
 }
 
 TEST_CASE("two aliases that overlap by half", "[wild]") {
   check_wild([] {
     auto memory = std::make_shared<std::vector<float>>(3 * 4096, 0.25f);
-    const Tensor low = torch::from_blob(memory->data(), {8192}), high = torch::from_blob(memory->data() + 4096, {8192});
+    const Tensor low = torch::from_blob(memory->data(), {8192}),
+                 high = torch::from_blob(memory->data() + 4096, {8192});
     return Program{.step =
                        [=](int i) {
                          static_cast<void>(memory);  // kept for as long as the tensors over it
@@ -61,7 +66,10 @@ TEST_CASE("two aliases that overlap by half", "[wild]") {
                          high.add_(0.125 * (i + 1));
                          low.add_(b).mul_(a + b);
                        },
-                   .state = [=] { return std::vector<Tensor>{low, high}; }};
+                   .state =
+                       [=] {
+                         return std::vector<Tensor>{low, high};
+                       }};
   });
 }
 

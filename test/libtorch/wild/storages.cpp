@@ -71,7 +71,8 @@ TEST_CASE("a file is mapped in the step, and written through the mapping", "[wil
     std::ofstream(file, std::ios::binary) << std::string(64 * 64 * sizeof(float), '\0');
     return stack_with([=](const Tensor& h, int) {
       const torch::NoGradGuard no_grad;
-      Tensor mapped = torch::from_file(file, /*shared=*/true, 64 * 64, torch::kFloat).view({64, 64});
+      Tensor mapped =
+          torch::from_file(file, /*shared=*/true, 64 * 64, torch::kFloat).view({64, 64});
       const Tensor before = mapped * 2;
       mapped.add_(h.narrow(0, 0, 64) * 0.1);
       return before + torch::gelu(mapped);

@@ -1,5 +1,5 @@
-// A switch of LibTorch's is turned in the middle of a step, and turned back: what is recomputed runs
-// as it did first.
+// A switch of LibTorch's is turned in the middle of a step, and turned back: what is recomputed
+// runs as it did first.
 
 #include <reprise_test/wild.hpp>
 
@@ -12,7 +12,8 @@ namespace {
 /// Depends on each of the switches in some of its bits.
 Tensor sensitive(const Tensor& h) {
   const Tensor tiny = h * 1e-39 * 1e38;
-  return torch::gelu(h) + tiny + h.sum() * 1e-3 + torch::full({1}, 0.3).mul(torch::rand({1})).to(torch::kFloat);
+  return torch::gelu(h) + tiny + h.sum() * 1e-3 +
+         torch::full({1}, 0.3).mul(torch::rand({1})).to(torch::kFloat);
 }
 
 /// `on` before the second of six layers, `off` after the fourth: backward runs with it off.
@@ -22,12 +23,16 @@ Program switching(const std::function<void()>& on, const std::function<void()>& 
   const Tensor x = torch::randn({1024, 64});
   return {[=](int) {
             stack->layers->zero_grad();
-            Tensor now = stack->forward(x, [&](const Tensor& h, int layer) {
-              if (layer == 1) on();
-              const Tensor made = sensitive(h);
-              if (layer == 3) off();
-              return made;
-            }).pow(2).mean();
+            Tensor now = stack
+                             ->forward(x,
+                                       [&](const Tensor& h, int layer) {
+                                         if (layer == 1) on();
+                                         const Tensor made = sensitive(h);
+                                         if (layer == 3) off();
+                                         return made;
+                                       })
+                             .pow(2)
+                             .mean();
             now.backward();
             const torch::NoGradGuard no_grad;
             for (const Tensor& p : stack->layers->parameters()) p.sub_(p.grad() * 0.01);

@@ -19,7 +19,8 @@ TEST_CASE("a chain of single nodes is a chain of as many blocks") {
     CHECK(b.forward_time == 10);
     CHECK(b.backward_time == 20);
     CHECK(b.handed_on == (i < 4 ? 100 : 0));
-    // Its result, the gradient that it is handed and the one that it makes; the last block is handed none.
+    // Its result, the gradient that it is handed and the one that it makes; the last block is
+    // handed none.
     CHECK(b.needs == (i < 4 ? 300 : 200));
   }
   CHECK(chain.blocks()[0].ways.size() == 1);  // nothing beside what is handed on

@@ -15,7 +15,9 @@ struct Chain {
   ScheduleFacts facts{graph};
   LiveSchedule live{facts, own_order(graph)};
 
-  [[nodiscard]] std::uint32_t slot_of(std::uint32_t n) const { return live.slot(live.occurrences(n).front()); }
+  [[nodiscard]] std::uint32_t slot_of(std::uint32_t n) const {
+    return live.slot(live.occurrences(n).front());
+  }
   [[nodiscard]] LiveSchedule::Instance storage_of(std::uint32_t n) const {
     return live.storage_of(live.made_by(live.occurrences(n).front(), 0));
   }
@@ -37,7 +39,8 @@ TEST_CASE("a cone serves the next use, and has what serve asks for") {
   CHECK(cone.at == c.live.next_read(c.storage_of(2), c.slot_of(4)));
   CHECK(cone.at > c.slot_of(4));
 
-  REQUIRE(cone.close({}, [](std::uint32_t, std::uint32_t) { return true; }));  // all inputs are kept
+  // all inputs are kept
+  REQUIRE(cone.close({}, [](std::uint32_t, std::uint32_t) { return true; }));
   CHECK(cone.nodes == Nodes{2});
   CHECK(cone.ticks == c.facts.ticks(2));
   CHECK(cone.has(2));
@@ -54,7 +57,9 @@ TEST_CASE("a cone serves the next use, and has what serve asks for") {
   CHECK(cone.work() == 4);
 }
 
-TEST_CASE("there is no cone for what is used at the place, may not run again, is too much, or that serve gives up") {
+TEST_CASE(
+    "there is no cone for what is used at the place, may not run again, is too much, or that serve "
+    "gives up") {
   const Chain c;
   const auto keep_all = [](std::uint32_t, std::uint32_t) { return true; };
   ConeFinder cone{c.facts, 1};
@@ -65,7 +70,8 @@ TEST_CASE("there is no cone for what is used at the place, may not run again, is
   begin();
   CHECK(cone.close({}, keep_all));
   begin();
-  CHECK_FALSE(cone.close({}, [&](std::uint32_t v, std::uint32_t) { return cone.need(v), true; }));  // two nodes, and one is allowed
+  // two nodes, and one is allowed
+  CHECK_FALSE(cone.close({}, [&](std::uint32_t v, std::uint32_t) { return cone.need(v), true; }));
   begin();
   CHECK_FALSE(cone.close({}, [](std::uint32_t, std::uint32_t) { return false; }));
   SearchRules rules;

@@ -8,12 +8,14 @@
 using namespace reprise;
 using namespace reprise::testing;
 
-TEST_CASE("an edited schedule knows its peak: 100,000 random edits, all features, as from scratch") {
+TEST_CASE(
+    "an edited schedule knows its peak: 100,000 random edits, all features, as from scratch") {
   std::size_t edits = 0, valid = 0;
   for (std::uint64_t seed = 1; edits < 100'000; ++seed) {
     CAPTURE(seed);
     Rng rng{seed};
-    const StepGraph graph = random_graph(rng, {.nodes = 1 + rng.below(20), .views = 0.3, .overwrites = 0.25});
+    const StepGraph graph =
+        random_graph(rng, {.nodes = 1 + rng.below(20), .views = 0.3, .overwrites = 0.25});
     const ScheduleFacts facts{graph};
     Schedule s = own_order(graph);
     LiveSchedule live{facts, s};
@@ -36,7 +38,8 @@ TEST_CASE("an edited schedule knows its peak: 100,000 random edits, all features
         s.erase(s.begin() + static_cast<std::ptrdiff_t>(place));
       }
       const Simulation exact = simulate(graph, s);
-      const bool same = live.valid() == exact.valid && (!exact.valid || live.peak() == exact.peak) && live.size() == s.size();
+      const bool same = live.valid() == exact.valid &&
+                        (!exact.valid || live.peak() == exact.peak) && live.size() == s.size();
       if (!same) {
         CAPTURE(e, live.valid(), exact.valid, live.peak().count, exact.peak.count);
         FAIL("incremental and exact differ");

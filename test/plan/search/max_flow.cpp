@@ -23,7 +23,8 @@ struct Cut {
   bool operator==(const Cut&) const = default;
 };
 
-Cut cut(std::size_t vertices, const std::vector<Join>& joins, std::size_t source, std::size_t sink) {
+Cut cut(std::size_t vertices, const std::vector<Join>& joins, std::size_t source,
+        std::size_t sink) {
   FlowNetwork net{vertices};
   for (const Join& j : joins) net.join(j.from, j.to, j.width);
   Cut result;
@@ -32,8 +33,10 @@ Cut cut(std::size_t vertices, const std::vector<Join>& joins, std::size_t source
   return result;
 }
 
-// How much can be sent, by the oldest way: a path that still lets something through, again and again.
-std::int64_t flow_by_paths(std::size_t vertices, const std::vector<Join>& joins, std::size_t source, std::size_t sink) {
+// How much can be sent, by the oldest way: a path that still lets something through, again and
+// again.
+std::int64_t flow_by_paths(std::size_t vertices, const std::vector<Join>& joins, std::size_t source,
+                           std::size_t sink) {
   std::vector<std::int64_t> left;  // of joins, and of their ways back
   for (const Join& j : joins) left.insert(left.end(), {j.width, 0});
   const auto from = [&](std::size_t e) { return e % 2 == 0 ? joins[e / 2].from : joins[e / 2].to; };
@@ -52,7 +55,8 @@ std::int64_t flow_by_paths(std::size_t vertices, const std::vector<Join>& joins,
     }
     if (came_by[sink] == none) return sent;
     std::int64_t width = left[came_by[sink]];
-    for (std::size_t v = sink; v != source; v = from(came_by[v])) width = std::min(width, left[came_by[v]]);
+    for (std::size_t v = sink; v != source; v = from(came_by[v]))
+      width = std::min(width, left[came_by[v]]);
     for (std::size_t v = sink; v != source; v = from(came_by[v])) {
       left[came_by[v]] -= width;
       left[came_by[v] ^ 1] += width;
@@ -81,10 +85,12 @@ TEST_CASE("a network is a graph of Boost.Graph's") {
 
 TEST_CASE("the flow is what the narrowest cut lets through") {
   // The example of the header.
-  CHECK(cut(4, {{0, 1, 3}, {1, 3, 2}, {0, 2, 1}, {2, 3, 5}, {1, 2, 9}}, 0, 3) == Cut{4, {true, false, false, false}});
+  CHECK(cut(4, {{0, 1, 3}, {1, 3, 2}, {0, 2, 1}, {2, 3, 5}, {1, 2, 9}}, 0, 3) ==
+        Cut{4, {true, false, false, false}});
   // A path that must be taken back: through the middle first would leave 1 unsent.
   CHECK(cut(4, {{0, 1, 1}, {0, 2, 1}, {1, 2, 1}, {1, 3, 1}, {2, 3, 1}}, 0, 3).flow == 2);
-  CHECK(cut(6, {{0, 1, 1}, {1, 2, 1}, {2, 5, 1}, {0, 3, 1}, {3, 2, 1}, {1, 4, 1}, {4, 5, 1}}, 0, 5).flow == 2);
+  CHECK(cut(6, {{0, 1, 1}, {1, 2, 1}, {2, 5, 1}, {0, 3, 1}, {3, 2, 1}, {1, 4, 1}, {4, 5, 1}}, 0, 5)
+            .flow == 2);
 }
 
 TEST_CASE("nothing flows where no path leads, and all of the source's side is reached") {
@@ -100,27 +106,36 @@ TEST_CASE("edges side by side add up, and one of no width is none") {
 
 TEST_CASE("a chain of a hundred thousand edges is cut at its narrowest, the first of them") {
   std::vector<Join> joins;
-  for (std::size_t v = 0; v < 100'000; ++v) joins.push_back({v, v + 1, v == 70'000 || v == 40'000 ? 3 : 5});
+  for (std::size_t v = 0; v < 100'000; ++v)
+    joins.push_back({v, v + 1, v == 70'000 || v == 40'000 ? 3 : 5});
   const Cut found = cut(100'001, joins, 0, 100'000);
   CHECK(found.flow == 3);
   CHECK(std::count(found.reached.begin(), found.reached.end(), true) == 40'001);
 }
 
-TEST_CASE("the flow is what path after path can send, and what leaves the reached side is as wide") {
+TEST_CASE(
+    "the flow is what path after path can send, and what leaves the reached side is as wide") {
   const unsigned seed = GENERATE(1u, 2u, 3u, 4u);
   CAPTURE(seed);
   std::mt19937 random{seed};
-  const auto below = [&](std::size_t n) { return std::uniform_int_distribution<std::size_t>{0, n - 1}(random); };
+  const auto below = [&](std::size_t n) {
+    return std::uniform_int_distribution<std::size_t>{0, n - 1}(random);
+  };
   for (int round = 0; round < 500; ++round) {
     const std::size_t vertices = 2 + below(24);
     std::vector<Join> joins;
     for (std::size_t i = below(4 * vertices); i > 0; --i)
-      joins.push_back({below(vertices), below(vertices), below(8) == 0 ? std::int64_t{1} << 50 : static_cast<std::int64_t>(below(6))});
-    std::erase_if(joins, [&](const Join& j) { return j.from == j.to || (j.from == 0 && j.to == vertices - 1); });
+      joins.push_back(
+          {below(vertices), below(vertices),
+           below(8) == 0 ? std::int64_t{1} << 50 : static_cast<std::int64_t>(below(6))});
+    std::erase_if(joins, [&](const Join& j) {
+      return j.from == j.to || (j.from == 0 && j.to == vertices - 1);
+    });
     CAPTURE(round);
     const Cut found = cut(vertices, joins, 0, vertices - 1);
     std::int64_t width = 0;
-    for (const Join& j : joins) width += found.reached[j.from] && !found.reached[j.to] ? j.width : 0;
+    for (const Join& j : joins)
+      width += found.reached[j.from] && !found.reached[j.to] ? j.width : 0;
     CHECK(found.flow == flow_by_paths(vertices, joins, 0, vertices - 1));
     CHECK(width == found.flow);
     CHECK_FALSE(found.reached[vertices - 1]);

@@ -34,15 +34,18 @@ TEST_CASE("the overload after random additions is that of the values") {
   reprise::testing::Rng rng{seed};
   constexpr std::size_t places = 500;
   std::vector<std::int64_t> values(places);
-  for (auto& v : values) v = rng.chance(0.7) ? PeakTree::inactive : static_cast<std::int64_t>(rng.below(200));
+  for (auto& v : values)
+    v = rng.chance(0.7) ? PeakTree::inactive : static_cast<std::int64_t>(rng.below(200));
   OverloadSum o;
   o.assign(values, 100);
   const auto expected = [&] {
-    return std::accumulate(values.begin(), values.end(), std::int64_t{0},
-                           [](std::int64_t sum, std::int64_t v) { return sum + std::max<std::int64_t>(v - 100, 0); });
+    return std::accumulate(
+        values.begin(), values.end(), std::int64_t{0},
+        [](std::int64_t sum, std::int64_t v) { return sum + std::max<std::int64_t>(v - 100, 0); });
   };
   for (int k = 0; k < 20'000; ++k) {
-    const std::size_t a = rng.below(places), b = rng.below(places), first = std::min(a, b), last = std::max(a, b);
+    const std::size_t a = rng.below(places), b = rng.below(places), first = std::min(a, b),
+                      last = std::max(a, b);
     const auto amount = static_cast<std::int64_t>(rng.below(100)) - 50;
     if (rng.chance(0.2)) {
       const bool counts = values[a] != PeakTree::inactive;

@@ -33,11 +33,16 @@ TEST_CASE("range maxima and first and last place above a limit agree with a plai
     for (std::size_t i = a; i <= b; ++i) plain[i] += x;
     const auto most = *std::max_element(plain.begin(), plain.end());
     REQUIRE(t.max() == most);
-    REQUIRE(t.max(a, b) == *std::max_element(plain.begin() + static_cast<std::ptrdiff_t>(a), plain.begin() +
-        static_cast<std::ptrdiff_t>(b) + 1));
+    REQUIRE(t.max(a, b) == *std::max_element(plain.begin() + static_cast<std::ptrdiff_t>(a),
+                                             plain.begin() + static_cast<std::ptrdiff_t>(b) + 1));
     const std::int64_t limit = most - 1 - static_cast<std::int64_t>(rng.below(5));
     const auto above = [&](std::int64_t v) { return v > limit; };
-    REQUIRE(t.first_above(limit) == static_cast<std::size_t>(std::find_if(plain.begin(), plain.end(), above) - plain.begin()));
-    REQUIRE(t.last_above(limit) == static_cast<std::size_t>(plain.rend() - std::find_if(plain.rbegin(), plain.rend(), above)) - 1);
+    REQUIRE(
+        t.first_above(limit) ==
+        static_cast<std::size_t>(std::find_if(plain.begin(), plain.end(), above) - plain.begin()));
+    REQUIRE(
+        t.last_above(limit) ==
+        static_cast<std::size_t>(plain.rend() - std::find_if(plain.rbegin(), plain.rend(), above)) -
+            1);
   }
 }

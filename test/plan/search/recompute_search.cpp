@@ -7,11 +7,14 @@
 using namespace reprise;
 
 TEST_CASE("the greedy search stays inside its work where the budget is hard to reach") {
-  // Cones are long here and most drops fail: one look at the peak can cost as much as a whole search is meant to.
+  // Cones are long here and most drops fail: one look at the peak can cost as much as a whole
+  // search is meant to.
   const StepGraph graph = testing::transformer_step({.layers = 12, .batch = 2});
   const ScheduleFacts facts{graph};
-  const std::int64_t floor = floor_bytes(graph).count, peak = simulate(graph, own_order(graph)).peak.count;
-  RecomputeSearch search{facts, own_order(graph), {.budget = floor + (peak - floor) / 20, .keep_order = true}, 1};
+  const std::int64_t floor = floor_bytes(graph).count,
+                     peak = simulate(graph, own_order(graph)).peak.count;
+  RecomputeSearch search{
+      facts, own_order(graph), {.budget = floor + (peak - floor) / 20, .keep_order = true}, 1};
   CHECK_FALSE(search.reach_budget(100'000));
   CHECK(search.work() >= 100'000);
   CHECK(search.work() < 150'000);

@@ -13,7 +13,8 @@ TEST_CASE("nodes in the middle of a chain are twins, those at its ends are not")
   CHECK(twins.size() >= 12);
   CHECK(std::find(twins.begin(), twins.end(), 0u) == twins.end());
   CHECK(std::find(twins.begin(), twins.end(), 19u) == twins.end());
-  CHECK(std::all_of(twins.begin(), twins.end(), [&](std::uint32_t n) { return graph.nodes()[n].op == "f"; }));
+  CHECK(std::all_of(twins.begin(), twins.end(),
+                    [&](std::uint32_t n) { return graph.nodes()[n].op == "f"; }));
 }
 
 TEST_CASE("what the backward pass reads is mirrored from block to block") {
@@ -29,5 +30,6 @@ TEST_CASE("what the backward pass reads is mirrored from block to block") {
 TEST_CASE("measured times do not tell twins apart") {
   std::vector<double> times;
   for (int i = 0; i < 20; ++i) times.push_back(10 + 0.1 * i);
-  CHECK(RepeatedBlocks{chain_step(20, times)}.twins(10).size() == RepeatedBlocks{chain_step(20)}.twins(10).size());
+  CHECK(RepeatedBlocks{chain_step(20, times)}.twins(10).size() ==
+        RepeatedBlocks{chain_step(20)}.twins(10).size());
 }

@@ -14,7 +14,9 @@ using reprise_test::toy_graph;
 
 namespace {
 
-std::vector<std::uint32_t> list(std::span<const std::uint32_t> values) { return {values.begin(), values.end()}; }
+std::vector<std::uint32_t> list(std::span<const std::uint32_t> values) {
+  return {values.begin(), values.end()};
+}
 
 }  // namespace
 
@@ -50,7 +52,8 @@ TEST_CASE("what is made out of what") {
 
 TEST_CASE("an output that another output of its node overwrites is never read as such") {
   GraphBuilder b{"siblings"};
-  const ValueId x = b.add_value({.id = 0, .name = "x", .bytes = Bytes{8}, .role = Role::input, .persistent = true});
+  const ValueId x = b.add_value(
+      {.id = 0, .name = "x", .bytes = Bytes{8}, .role = Role::input, .persistent = true});
   const ValueId first = b.add_value({.id = 1, .name = "first", .bytes = Bytes{16}});
   const ValueId second = b.add_value({.id = 2, .name = "second", .overwrites = first});
   b.add_node({.id = 0, .name = "both", .op = "op"}, {x}, {second, first});

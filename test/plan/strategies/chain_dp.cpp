@@ -10,13 +10,15 @@ TEST_CASE("chain-dp finds the optimum of short chains") {
   for (std::size_t length : {4u, 5u, 6u, 7u}) {
     const StepGraph graph = testing::chain_step(length);
     const Bytes own = simulate(graph, own_order(graph)).peak;
-    const auto least = least_feasible_peak(graph, {.keep_order = true}, floor_bytes(graph), own, 400'000);
+    const auto least =
+        least_feasible_peak(graph, {.keep_order = true}, floor_bytes(graph), own, 400'000);
     REQUIRE(least);
     for (Bytes budget = *least; budget < own; budget += Bytes{50}) {
       CAPTURE(length, budget.count);
       const auto exact = Exhaustive{}.search(graph, {.budget = budget, .keep_order = true});
       REQUIRE(exact.verdict == Exhaustive::Verdict::optimal);
-      const Simulation found = simulate(graph, ChainDp{}.schedule(graph, {.budget = budget, .keep_order = true}));
+      const Simulation found =
+          simulate(graph, ChainDp{}.schedule(graph, {.budget = budget, .keep_order = true}));
       CHECK(found.valid);
       CHECK(found.peak <= budget);
       CHECK(found.time.count == total_time(graph, exact.schedule).count);
@@ -36,16 +38,21 @@ TEST_CASE("chain-dp finds the optimum of three in four short chains of unequal n
     }
     const StepGraph graph = testing::chain_step(6, times, sizes);
     const Bytes own = simulate(graph, own_order(graph)).peak;
-    const auto least = least_feasible_peak(graph, {.keep_order = true}, floor_bytes(graph), own, 400'000);
+    const auto least =
+        least_feasible_peak(graph, {.keep_order = true}, floor_bytes(graph), own, 400'000);
     REQUIRE(least);
     for (int part = 0; part < 4; ++part) {
       const Bytes budget{least->count + (own.count - least->count) * part / 4};
       const auto exact = Exhaustive{}.search(graph, {.budget = budget, .keep_order = true});
       if (exact.verdict != Exhaustive::Verdict::optimal) continue;
-      const Simulation found = simulate(graph, ChainDp{}.schedule(graph, {.budget = budget, .keep_order = true}));
+      const Simulation found =
+          simulate(graph, ChainDp{}.schedule(graph, {.budget = budget, .keep_order = true}));
       CHECK(found.valid);
       ++cases;
-      optimal += found.peak <= budget && found.time.count <= total_time(graph, exact.schedule).count * (1 + 1e-9) ? 1 : 0;
+      optimal += found.peak <= budget &&
+                         found.time.count <= total_time(graph, exact.schedule).count * (1 + 1e-9)
+                     ? 1
+                     : 0;
     }
   }
   INFO(optimal << " of " << cases);
@@ -58,7 +65,8 @@ TEST_CASE("chain-dp keeps parts of blocks: better than all or nothing") {
   const Bytes own = simulate(graph, own_order(graph)).peak;
   const PlanRequest request{.budget = Bytes{own.count * 7 / 10}, .keep_order = true};
   const Simulation parts = simulate(graph, ChainDp{}.schedule(graph, request));
-  const Simulation whole = simulate(graph, ChainDp{ChainDp::Options{.ways = 1}}.schedule(graph, request));
+  const Simulation whole =
+      simulate(graph, ChainDp{ChainDp::Options{.ways = 1}}.schedule(graph, request));
   REQUIRE(parts.peak <= request.budget);
   CHECK((whole.peak > request.budget || parts.time < whole.time));
 }

@@ -13,11 +13,13 @@ TEST_CASE("no search beats the exhaustive one, and what it finds is valid and fi
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
     Rng rng{seed};
-    const StepGraph graph = random_graph(rng, {.nodes = 6 + rng.below(6), .views = 0.15, .overwrites = 0.15});
+    const StepGraph graph =
+        random_graph(rng, {.nodes = 6 + rng.below(6), .views = 0.15, .overwrites = 0.15});
     const Simulation own = simulate(graph, own_order(graph));
     if (!own.valid) continue;
     const bool keep = seed % 2 == 0;
-    const auto least = least_feasible_peak(graph, {.keep_order = keep}, floor_bytes(graph), own.peak, 200'000);
+    const auto least =
+        least_feasible_peak(graph, {.keep_order = keep}, floor_bytes(graph), own.peak, 200'000);
     if (!least || *least == own.peak) continue;
     for (int part : {0, 1, 2, 3}) {
       const Bytes budget{least->count + (own.peak.count - least->count) * part / 4};
@@ -28,7 +30,8 @@ TEST_CASE("no search beats the exhaustive one, and what it finds is valid and fi
       REQUIRE(s.valid);
       CHECK(s.peak <= budget);
       if (keep) CHECK(keeps_order(graph, exact.schedule));
-      const Schedule heuristic = Anneal{Anneal::Options{.exact_states = 0}}.schedule(graph, request);
+      const Schedule heuristic =
+          Anneal{Anneal::Options{.exact_states = 0}}.schedule(graph, request);
       const Simulation h = simulate(graph, heuristic);
       REQUIRE(h.valid);
       if (h.peak <= budget) CHECK(h.time.count >= s.time.count - 1e-9);

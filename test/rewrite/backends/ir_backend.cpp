@@ -21,17 +21,25 @@ using reprise_test::toy_schedule;
 
 namespace {
 
-IrResult run(const StepGraph& graph, const Schedule& schedule) { return Rewriter<IrBackend>{}.rewrite(graph, schedule).run(); }
+IrResult run(const StepGraph& graph, const Schedule& schedule) {
+  return Rewriter<IrBackend>{}.rewrite(graph, schedule).run();
+}
 
 // Not checked: what a program does that went wrong.
-IrResult run_broken(const StepGraph& graph, const Rewriting& program) { return IrBackend{}.compile(graph, program).run(); }
+IrResult run_broken(const StepGraph& graph, const Rewriting& program) {
+  return IrBackend{}.compile(graph, program).run();
+}
 
-// dropout(x) -> y, mask updates the generator g; twice, as two layers do; then backward reads the first mask.
+// dropout(x) -> y, mask updates the generator g; twice, as two layers do; then backward reads the
+// first mask.
 StepGraph dropout_step() {
   GraphBuilder b;
-  const ValueId x = b.add_value({.id = 0, .bytes = 8_B, .persistent = true}), g = b.add_value({.id = 1, .persistent = true}),
-                y = b.add_value({.id = 2, .bytes = 8_B}), mask = b.add_value({.id = 3, .bytes = 8_B}),
-                z = b.add_value({.id = 4, .bytes = 8_B}), grad = b.add_value({.id = 5, .bytes = 8_B});
+  const ValueId x = b.add_value({.id = 0, .bytes = 8_B, .persistent = true}),
+                g = b.add_value({.id = 1, .persistent = true}),
+                y = b.add_value({.id = 2, .bytes = 8_B}),
+                mask = b.add_value({.id = 3, .bytes = 8_B}),
+                z = b.add_value({.id = 4, .bytes = 8_B}),
+                grad = b.add_value({.id = 5, .bytes = 8_B});
   b.add_node({.id = 0, .op = "dropout"}, {x}, {y, mask}, {g});
   b.add_node({.id = 1, .op = "dropout"}, {y}, {z}, {g});
   b.add_node({.id = 2, .op = "backward"}, {z, mask}, {grad});
@@ -43,7 +51,8 @@ StepGraph dropout_step() {
 StepGraph view_step() {
   GraphBuilder b;
   const ValueId a = b.add_value({.id = 0, .bytes = 8_B}), v = b.add_value({.id = 1, .alias_of = a}),
-                r = b.add_value({.id = 2, .bytes = 8_B}), w = b.add_value({.id = 3, .overwrites = v}),
+                r = b.add_value({.id = 2, .bytes = 8_B}),
+                w = b.add_value({.id = 3, .overwrites = v}),
                 s = b.add_value({.id = 4, .bytes = 8_B});
   b.add_node({.id = 0, .op = "make"}, {}, {a});
   b.add_node({.id = 1, .op = "view"}, {a}, {v});
@@ -83,7 +92,8 @@ TEST_CASE("a program needs neither the graph nor the rewriting that it was made 
 TEST_CASE("statistics that move twice are seen in what is left of them") {
   Rewriting broken = rewrite(toy_graph(), toy_schedule());
   broken.steps[5].effects = Effects::perform;
-  const IrResult own = run(toy_graph(), own_order(toy_graph())), twice = run_broken(toy_graph(), broken);
+  const IrResult own = run(toy_graph(), own_order(toy_graph())),
+                 twice = run_broken(toy_graph(), broken);
   CHECK(twice.persistent[0] == own.persistent[0]);
   CHECK(twice.persistent[1] != own.persistent[1]);
 }
@@ -103,10 +113,12 @@ TEST_CASE("a mask is drawn again from the generator's state of the first time") 
 TEST_CASE("a write through a view is seen by whoever looks at those bytes") {
   const StepGraph graph = view_step();
   const IrResult own = run(graph, own_order(graph));
-  CHECK(run(graph, nodes({0, 1, 2, 3, 0, 1, 2, 4})) == own);  // read again, after the write, from a base of its own
+  // read again, after the write, from a base of its own
+  CHECK(run(graph, nodes({0, 1, 2, 3, 0, 1, 2, 4})) == own);
   Rewriting broken = rewrite(graph, own_order(graph));
   broken.steps[2].reads = broken.steps[3].writes;
-  std::swap(broken.steps[2], broken.steps[3]);                // read after the write, in the same bytes
+  // read after the write, in the same bytes
+  std::swap(broken.steps[2], broken.steps[3]);
   CHECK(run_broken(graph, broken).outputs != own.outputs);
 }
 
@@ -120,15 +132,17 @@ TEST_CASE("an in-place write that runs twice in the same bytes is seen") {
 TEST_CASE("freed bytes are garbage") {
   Rewriting broken = rewrite(toy_graph(), toy_schedule());
   broken.steps[8].reads[1] = broken.steps[2].writes[0];  // the first h.flat
-  const IrResult own = run(toy_graph(), own_order(toy_graph())), other = run_broken(toy_graph(), broken);
+  const IrResult own = run(toy_graph(), own_order(toy_graph())),
+                 other = run_broken(toy_graph(), broken);
   CHECK(other.outputs[0] == own.outputs[0]);
   CHECK(other.outputs[1] != own.outputs[1]);
 }
 
 TEST_CASE("what lint refuses beyond the plan format would give something else") {
   GraphBuilder b;
-  const ValueId p = b.add_value({.id = 0, .bytes = 8_B, .persistent = true}), a = b.add_value({.id = 1, .bytes = 8_B}),
-                v = b.add_value({.id = 2, .alias_of = a}), w = b.add_value({.id = 3, .overwrites = a}),
+  const ValueId p = b.add_value({.id = 0, .bytes = 8_B, .persistent = true}),
+                a = b.add_value({.id = 1, .bytes = 8_B}), v = b.add_value({.id = 2, .alias_of = a}),
+                w = b.add_value({.id = 3, .overwrites = a}),
                 u = b.add_value({.id = 4, .alias_of = v}), c = b.add_value({.id = 5, .bytes = 8_B}),
                 d = b.add_value({.id = 6, .bytes = 8_B});
   b.add_node({.id = 0, .op = "make"}, {p}, {a});
@@ -141,16 +155,19 @@ TEST_CASE("what lint refuses beyond the plan format would give something else") 
   b.add_output(d);
   const StepGraph graph = std::move(b).build();
   const IrResult own = run(graph, own_order(graph));
-  const auto valid_by_the_format = [&](const Schedule& schedule) { return run_broken(graph, rewrite(graph, schedule)); };
+  const auto valid_by_the_format = [&](const Schedule& schedule) {
+    return run_broken(graph, rewrite(graph, schedule));
+  };
   CHECK(valid_by_the_format(nodes({0, 1, 0, 1, 2, 3, 3, 4, 5})) == own);
   CHECK(valid_by_the_format(nodes({0, 1, 0, 2, 3, 4, 5})).outputs[0] != own.outputs[0]);  // apart
-  CHECK(valid_by_the_format(nodes({0, 1, 2, 3, 4, 3, 5})).outputs[1] != own.outputs[1]);  // effect_order
+  // effect_order
+  CHECK(valid_by_the_format(nodes({0, 1, 2, 3, 4, 3, 5})).outputs[1] != own.outputs[1]);
 }
 
 TEST_CASE("two nodes of the same op on the same input are two functions") {
   GraphBuilder b;
-  const ValueId x = b.add_value({.id = 0, .persistent = true}), a = b.add_value({.id = 1, .bytes = 8_B}),
-                c = b.add_value({.id = 2, .bytes = 8_B});
+  const ValueId x = b.add_value({.id = 0, .persistent = true}),
+                a = b.add_value({.id = 1, .bytes = 8_B}), c = b.add_value({.id = 2, .bytes = 8_B});
   b.add_node({.id = 0, .op = "op"}, {x}, {a});
   b.add_node({.id = 1, .op = "op"}, {x}, {c});
   b.add_output(a);
@@ -160,7 +177,8 @@ TEST_CASE("two nodes of the same op on the same input are two functions") {
 }
 
 TEST_CASE("planned schedules of whole steps do the same as the steps") {
-  for (const StepGraph& graph : {reprise::testing::resnet_step({.blocks = 8}), reprise::testing::transformer_step({.layers = 3})}) {
+  for (const StepGraph& graph : {reprise::testing::resnet_step({.blocks = 8}),
+                                 reprise::testing::transformer_step({.layers = 3})}) {
     const Simulation own = simulate(graph, own_order(graph));
     const Bytes floor = floor_bytes(graph), budget{floor.count + (own.peak - floor).count / 2};
     const Plan plan = Planner{}.plan(graph, {.budget = budget});
@@ -178,7 +196,8 @@ struct Coverage {
   std::size_t in_place = 0, view = 0, update = 0, multi_output = 0, twice = 0, reordered = 0;
 
   void count(const StepGraph& graph, const Schedule& schedule) {
-    bool has_in_place = false, has_view = false, has_update = false, has_multi_output = false, has_twice = false;
+    bool has_in_place = false, has_view = false, has_update = false, has_multi_output = false,
+         has_twice = false;
     const std::vector<std::uint32_t> runs = run_counts(graph, schedule);
     for (std::size_t i = 0; i < runs.size(); ++i) {
       if (runs[i] < 2) continue;
@@ -202,19 +221,23 @@ struct Coverage {
 };
 
 std::ostream& operator<<(std::ostream& out, const Coverage& c) {
-  return out << c.cases << " cases, " << c.recomputes << " recompute: in place " << c.in_place << ", views " << c.view << ", updates "
-             << c.update << ", several outputs " << c.multi_output << ", a node twice or more " << c.twice << "; reordered " << c.reordered
-             << "; refused: " << c.other_version << " read another version of something persistent, " << c.apart << " write apart";
+  return out << c.cases << " cases, " << c.recomputes << " recompute: in place " << c.in_place
+             << ", views " << c.view << ", updates " << c.update << ", several outputs "
+             << c.multi_output << ", a node twice or more " << c.twice << "; reordered "
+             << c.reordered << "; refused: " << c.other_version
+             << " read another version of something persistent, " << c.apart << " write apart";
 }
 
 void try_random_schedules(std::uint64_t seed, std::size_t graphs, Coverage& coverage) {
   Rng rng{seed};
   for (std::size_t g = 0; g < graphs; ++g) {
-    const StepGraph graph = reprise::testing::random_graph(rng, {.nodes = 4 + rng.below(16), .updates = 0.3});
+    const StepGraph graph =
+        reprise::testing::random_graph(rng, {.nodes = 4 + rng.below(16), .updates = 0.3});
     if (!simulate(graph, own_order(graph)).valid) continue;
     const IrResult own = run(graph, own_order(graph));
     for (std::size_t k = 0; k < 4; ++k) {
-      const Schedule schedule = reprise::testing::random_schedule(rng, graph, {.insertions = 1 + rng.below(6)});
+      const Schedule schedule =
+          reprise::testing::random_schedule(rng, graph, {.insertions = 1 + rng.below(6)});
       INFO("seed " << seed << ", graph " << g << ", schedule " << k);
       const Rewriting program = rewrite(graph, schedule);
       const std::string refused = refusal([&] { lint(graph, program); });
@@ -237,11 +260,13 @@ TEST_CASE("whatever valid schedule, every output and everything persistent is th
   Coverage c;
   const auto begin = std::chrono::steady_clock::now();
   try_random_schedules(seed, 1500, c);
-  const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  const double ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   INFO("seed " << seed << ": " << c << "; " << ms / static_cast<double>(c.cases) << " ms a case");
   CHECK(c.cases >= 4000);
   CHECK(2 * c.recomputes >= c.cases);
-  for (std::size_t met : {c.in_place, c.view, c.update, c.multi_output, c.twice, c.reordered}) CHECK(20 * met >= c.cases);
+  for (std::size_t met : {c.in_place, c.view, c.update, c.multi_output, c.twice, c.reordered})
+    CHECK(20 * met >= c.cases);
   CHECK(5 * (c.other_version + c.apart) <= c.cases + c.other_version + c.apart);
   WARN("seed " << seed << ": " << c);
 }

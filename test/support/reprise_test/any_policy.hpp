@@ -1,5 +1,6 @@
 #pragma once
-// Eviction policies for tests: one that evicts at random whether memory runs out or not, and one type for all, chosen at run time.
+// Eviction policies for tests: one that evicts at random whether memory runs out or not, and one
+// type for all, chosen at run time.
 //
 //   BasicMemoryBudget<AnyPolicy> budget{4_GiB, options, AnyPolicy(EvictAtRandom{{}, 0.3, Rng{seed}})};
 
@@ -23,7 +24,8 @@ struct EvictAtRandom : CostSizeStaleness {
 /// Any of the policies, chosen when the program runs: one instance of the guided step serves all.
 class AnyPolicy {
  public:
-  using Policies = std::variant<CostSizeStaleness, LargestFirst, LeastRecentlyUsed, NullEviction, EvictAtRandom>;
+  using Policies =
+      std::variant<CostSizeStaleness, LargestFirst, LeastRecentlyUsed, NullEviction, EvictAtRandom>;
   AnyPolicy() = default;
   explicit AnyPolicy(Policies policy) : policy_(std::move(policy)) {}
 

@@ -1,5 +1,6 @@
 #pragma once
-// The smallest GraphBackend: its program can be moved and nothing else, and neither can be made out of nothing.
+// The smallest GraphBackend: its program can be moved and nothing else, and neither can be made out
+// of nothing.
 
 #include <reprise/rewrite/concepts.hpp>
 

@@ -1,5 +1,6 @@
 #pragma once
-// Catch2, version 2 or 3. A test that uses LibTorch includes LibTorch first: CHECK is also a macro of its logging.
+// Catch2, version 2 or 3. A test that uses LibTorch includes LibTorch first: CHECK is also a macro
+// of its logging.
 
 #include <string>
 

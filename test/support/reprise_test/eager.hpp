@@ -1,11 +1,13 @@
 #pragma once
-// Eager beside replay: the same step run both ways from the same state, and everything that it leaves compared bit for bit.
+// Eager beside replay: the same step run both ways from the same state, and everything that it
+// leaves compared bit for bit.
 //
 //   compare_with_eager([] { return Subject{parameters, loss}; }, {x, y});
 //
-// makes two copies of the subject from one seed, trains both for five optimizer steps, and checks loss, gradients, parameters,
-// buffers and the generator after each; that all steps but the first were replayed; that the capturing step took exactly what
-// eager takes; and that the replayed ones took what the graph predicts, which is no more than eager.
+// makes two copies of the subject from one seed, trains both for five optimizer steps, and checks
+// loss, gradients, parameters, buffers and the generator after each; that all steps but the first
+// were replayed; that the capturing step took exactly what eager takes; and that the replayed ones
+// took what the graph predicts, which is no more than eager.
 
 #include <torch/torch.h>
 
@@ -42,13 +44,15 @@ struct Subject {
   std::vector<torch::Tensor> parameters{};
   std::function<torch::Tensor(const std::vector<torch::Tensor>&)> loss{};
   std::vector<torch::Tensor> buffers{};
-  std::shared_ptr<torch::nn::Module> module{};  ///< where there is one: TrainStep is given it instead of the list of parameters
+  /// where there is one: TrainStep is given it instead of the list of parameters
+  std::shared_ptr<torch::nn::Module> module{};
 };
 
 inline bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
   if (a.defined() != b.defined()) return false;
   if (!a.defined()) return true;
-  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type() || a.strides() != b.strides()) return false;
+  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type() || a.strides() != b.strides())
+    return false;
   const torch::Tensor x = a.detach().contiguous(), y = b.detach().contiguous();
   return std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
@@ -61,9 +65,12 @@ inline void set_generator_state(const torch::Tensor& state) {
 
 enum class OptimizerKind { sgd, adam };
 
-inline std::unique_ptr<torch::optim::Optimizer> make_optimizer(OptimizerKind kind, const std::vector<torch::Tensor>& parameters) {
-  if (kind == OptimizerKind::adam) return std::make_unique<torch::optim::Adam>(parameters, torch::optim::AdamOptions(1e-3));
-  return std::make_unique<torch::optim::SGD>(parameters, torch::optim::SGDOptions(1e-2).momentum(0.9));
+inline std::unique_ptr<torch::optim::Optimizer> make_optimizer(
+    OptimizerKind kind, const std::vector<torch::Tensor>& parameters) {
+  if (kind == OptimizerKind::adam)
+    return std::make_unique<torch::optim::Adam>(parameters, torch::optim::AdamOptions(1e-3));
+  return std::make_unique<torch::optim::SGD>(parameters,
+                                             torch::optim::SGDOptions(1e-2).momentum(0.9));
 }
 
 struct CompareOptions {
@@ -94,7 +101,8 @@ inline bool same_state(const Subject& a, const Subject& b) {
 }
 
 template <class Step>
-void compare_steps(Subject& eager, Subject& ours, Step& step, const std::function<std::vector<torch::Tensor>(int)>& inputs,
+void compare_steps(Subject& eager, Subject& ours, Step& step,
+                   const std::function<std::vector<torch::Tensor>(int)>& inputs,
                    const CompareOptions& options) {
   auto eager_optimizer = make_optimizer(options.optimizer, eager.parameters);
   auto our_optimizer = make_optimizer(options.optimizer, ours.parameters);
@@ -123,19 +131,22 @@ void compare_steps(Subject& eager, Subject& ours, Step& step, const std::functio
     CHECK(same_bits(eager_generator, generator_state()));
     CHECK(last.peak == last.predicted_peak);
     CHECK((last.peak - last.base).count <= eager_peak.count);
-    if (!last.replayed && options.same_peak_when_captured) CHECK((last.peak - last.base).count == eager_peak.count);
+    if (!last.replayed && options.same_peak_when_captured)
+      CHECK((last.peak - last.base).count == eager_peak.count);
     if (!same_state(eager, ours)) return;
   }
 }
 
-inline StepCounters compare_with_eager(const std::function<Subject()>& make, const std::function<std::vector<torch::Tensor>(int)>& inputs,
+inline StepCounters compare_with_eager(const std::function<Subject()>& make,
+                                       const std::function<std::vector<torch::Tensor>(int)>& inputs,
                                        const CompareOptions& options = {}) {
   torch::manual_seed(7);
   Subject eager = make();
   torch::manual_seed(7);
   Subject ours = make();
   std::string notices;
-  const TrainStepOptions step_options{.on_notice = [&](const std::string& text) { notices += text + "\n"; }};
+  const TrainStepOptions step_options{
+      .on_notice = [&](const std::string& text) { notices += text + "\n"; }};
   StepCounters counters;
   const auto with = [&](auto&& model) {
     Replaying step{model, ours.loss, step_options};
@@ -151,7 +162,8 @@ inline StepCounters compare_with_eager(const std::function<Subject()>& make, con
 }
 
 /// The usual case: one input list for all steps, one capture, the rest replayed.
-inline void replays_like_eager(const std::function<Subject()>& make, const std::vector<torch::Tensor>& inputs,
+inline void replays_like_eager(const std::function<Subject()>& make,
+                               const std::vector<torch::Tensor>& inputs,
                                const CompareOptions& options = {}) {
   const StepCounters counters = compare_with_eager(
       make, [&](int) { return inputs; }, options);

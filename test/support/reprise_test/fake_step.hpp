@@ -45,6 +45,8 @@ class FakeRunner {
   FakeStep* step_;
 };
 
-[[nodiscard]] inline FakeRunner make_runner(FakeStep& step, const reprise::ProfileOptions&) { return FakeRunner(step); }
+[[nodiscard]] inline FakeRunner make_runner(FakeStep& step, const reprise::ProfileOptions&) {
+  return FakeRunner(step);
+}
 
 }  // namespace reprise_test

@@ -1,11 +1,13 @@
 #pragma once
-// Training programs inside a budget, compared with what they do without one: bit for bit, at the predicted peak.
+// Training programs inside a budget, compared with what they do without one: bit for bit, at the
+// predicted peak.
 //
 //   check_planned([] { return stack_program([](Tensor h, int) { return torch::gelu(h); }); });
 //
-// runs the program eagerly, then inside F + q (E - F) for several q and at the least budget that a plan is found for (E: what it takes
-// without a budget, F: the floor), five steps each; compares everything that it leaves after each step; and checks how: planned from the
-// second step on, with ops that run again, nothing moved out.
+// runs the program eagerly, then inside F + q (E - F) for several q and at the least budget that a
+// plan is found for (E: what it takes without a budget, F: the floor), five steps each; compares
+// everything that it leaves after each step; and checks how: planned from the second step on, with
+// ops that run again, nothing moved out.
 
 #include "models/task.hpp"
 
@@ -29,12 +31,14 @@ namespace reprise::testing {
 using namespace reprise::literals;
 using torch::Tensor;
 
-/// A training program: `step` is what a user's loop body would be, `state` all that must come out the same.
+/// A training program: `step` is what a user's loop body would be, `state` all that must come out
+/// the same.
 struct Program {
   std::function<void(int)> step{};
   std::function<std::vector<Tensor>()> state{};
   std::function<void(int)> after{};  ///< between the steps, outside of the scope
-  bool alone = true;                 ///< false: threads that are not part of the step allocate as well, so that its peak is not known
+  /// false: threads that are not part of the step allocate as well, so that its peak is not known
+  bool alone = true;
 };
 
 /// Contents outside LibTorch's allocator, so that remembering them changes no peak.
@@ -54,17 +58,22 @@ inline Contents contents(const std::vector<Tensor>& tensors) {
 struct Reference {
   std::vector<Contents> states{};
   Bytes start{}, eager{}, floor{}, smallest{};
-  Bytes own{};  ///< what it takes where everything goes after its last use, and nothing is computed again
+  /// what it takes where everything goes after its last use, and nothing is computed again
+  Bytes own{};
 };
 
 /// Prices that no load changes: with measured ones every run of a test would get another plan.
-inline Plan plan_by_bytes(const StepGraph& graph, const PlanRequest& request) { return Planner<ByteCost, Anneal>{}.plan(graph, request); }
+inline Plan plan_by_bytes(const StepGraph& graph, const PlanRequest& request) {
+  return Planner<ByteCost, Anneal>{}.plan(graph, request);
+}
 
 /// As a share: the least budget that a plan is found for.
 inline constexpr double least = -1;
 
-/// The program as it is, and under a budget that is never reached: what it takes, and what it cannot go below.
-inline Reference reference(const std::function<Program()>& make, int steps, bool find_least = false) {
+/// The program as it is, and under a budget that is never reached: what it takes, and what it
+/// cannot go below.
+inline Reference reference(const std::function<Program()>& make, int steps,
+                           bool find_least = false) {
   Reference result;
   {
     Program program = make();
@@ -76,7 +85,9 @@ inline Reference reference(const std::function<Program()>& make, int steps, bool
     }
   }
   Program program = make();
-  MemoryBudget budget{1024_GiB, {.planner = plan_by_bytes, .planning = {.effort = 0.1}, .plan_in_background = false}};
+  MemoryBudget budget{
+      1024_GiB,
+      {.planner = plan_by_bytes, .planning = {.effort = 0.1}, .plan_in_background = false}};
   result.start = cpu_memory().live();
   for (int i = 0; i < steps; ++i) {
     torch::manual_seed(static_cast<std::uint64_t>(50 + i));
@@ -90,7 +101,8 @@ inline Reference reference(const std::function<Program()>& make, int steps, bool
   }
   if (find_least) {
     const StepGraph& graph = budget.graph();
-    result.own = budget.last().base + simulate(graph, own_order(graph)).peak - StreamCache::start_bytes(graph);
+    result.own = budget.last().base + simulate(graph, own_order(graph)).peak -
+                 StreamCache::start_bytes(graph);
     result.smallest = budget.advise().smallest;
   }
   return result;
@@ -104,14 +116,20 @@ struct Outcome {
 
 /// The program inside F + share (E - F), compared with the reference after every step.
 template <EvictionPolicy Policy = CostSizeStaleness>
-Outcome run_inside(const std::function<Program()>& make, const Reference& expected, double share, bool plans = true) {
+Outcome run_inside(const std::function<Program()>& make, const Reference& expected, double share,
+                   bool plans = true) {
   Outcome outcome;
   Program program = make();
   const Bytes start = outcome.start = cpu_memory().live();
   const Bytes savable = expected.eager - expected.floor;
-  outcome.budget = start - expected.start + (share == least ? expected.smallest + share_of(3, savable) : expected.floor + share_of(share, savable));
+  outcome.budget = start - expected.start +
+                   (share == least ? expected.smallest + share_of(3, savable)
+                                   : expected.floor + share_of(share, savable));
   BasicMemoryBudget<Policy> budget{Budget(outcome.budget),
-                                   {.planner = plan_by_bytes, .planning = {.effort = 0.1}, .plan_in_background = !plans, .over_budget = OverBudget::go_on}};
+                                   {.planner = plan_by_bytes,
+                                    .planning = {.effort = 0.1},
+                                    .plan_in_background = !plans,
+                                    .over_budget = OverBudget::go_on}};
   for (std::size_t i = 0; i < expected.states.size(); ++i) {
     INFO("step " << i << " at " << share << " %");
     torch::manual_seed(50 + i);
@@ -122,20 +140,23 @@ Outcome run_inside(const std::function<Program()>& make, const Reference& expect
     if (program.after) program.after(static_cast<int>(i));
     outcome.steps.push_back(budget.last());
     const GuidedStepReport& last = budget.last();
-    INFO("peak " << last.peak.count << " predicted " << last.predicted_peak.count << " budget " << last.budget.count << " "
-                 << last.left_because);
+    INFO("peak " << last.peak.count << " predicted " << last.predicted_peak.count << " budget "
+                 << last.budget.count << " " << last.left_because);
     CHECK((contents(program.state()) == expected.states[i]));
     if (!program.alone) continue;
     if (!last.over_budget) CHECK(last.peak <= last.budget);
-    if (last.planned && last.left_because.empty() && last.predicted_peak > 0_B) CHECK(last.peak == last.predicted_peak);
+    if (last.planned && last.left_because.empty() && last.predicted_peak > 0_B)
+      CHECK(last.peak == last.predicted_peak);
   }
   outcome.counters = budget.counters();
   return outcome;
 }
 
-/// At several budgets: planned from the second step on, with recomputation, nothing moved out. `Policy`: of the steps before.
+/// At several budgets: planned from the second step on, with recomputation, nothing moved out.
+/// `Policy`: of the steps before.
 template <EvictionPolicy Policy = CostSizeStaleness>
-void check_planned(const std::function<Program()>& make, std::initializer_list<double> shares = {70, 50, 35, least}, int steps = 5,
+void check_planned(const std::function<Program()>& make,
+                   std::initializer_list<double> shares = {70, 50, 35, least}, int steps = 5,
                    int online = 1) {
   const Reference expected = reference(make, steps, true);
   for (double share : shares) {
@@ -153,10 +174,12 @@ void check_planned(const std::function<Program()>& make, std::initializer_list<d
   }
 }
 
-/// At several budgets: the same bits, and inside the budget wherever one op's own tensors are. How is left open: the stream may be new
-/// in every step.
-inline void check_equal(const std::function<Program()>& make, std::initializer_list<double> shares = {70, 50, 35, least}, int steps = 5) {
-  const Reference expected = reference(make, steps, std::ranges::find(shares, least) != shares.end());
+/// At several budgets: the same bits, and inside the budget wherever one op's own tensors are. How
+/// is left open: the stream may be new in every step.
+inline void check_equal(const std::function<Program()>& make,
+                        std::initializer_list<double> shares = {70, 50, 35, least}, int steps = 5) {
+  const Reference expected =
+      reference(make, steps, std::ranges::find(shares, least) != shares.end());
   for (double share : shares) static_cast<void>(run_inside(make, expected, share));
 }
 
@@ -171,8 +194,10 @@ inline std::vector<Tensor> all_of(const torch::nn::Module& module) {
 inline Program train(std::string_view name, std::optional<OptimizerKind> kind = std::nullopt) {
   auto task = std::make_shared<models::Task>(models::make(name, models::Config::tiny));
   std::shared_ptr<torch::optim::Optimizer> optimizer =
-      kind ? std::shared_ptr<torch::optim::Optimizer>(make_optimizer(*kind, task->module->parameters()))
-           : std::make_shared<torch::optim::SGD>(task->module->parameters(), torch::optim::SGDOptions(0.01));
+      kind ? std::shared_ptr<torch::optim::Optimizer>(
+                 make_optimizer(*kind, task->module->parameters()))
+           : std::make_shared<torch::optim::SGD>(task->module->parameters(),
+                                                 torch::optim::SGDOptions(0.01));
   auto loss = std::make_shared<Tensor>();
   auto batches = std::make_shared<std::vector<std::vector<Tensor>>>();
   for (int i = 0; i < 5; ++i) batches->push_back(task->make_batch(i));
@@ -226,9 +251,11 @@ struct StackLoop {
   }
 };
 
-inline Program stack_program(const std::function<Tensor(Tensor, int)>& between, const std::function<void(Stack&, Tensor, int)>& loop = {}) {
+inline Program stack_program(const std::function<Tensor(Tensor, int)>& between,
+                             const std::function<void(Stack&, Tensor, int)>& loop = {}) {
   auto stack = std::make_shared<Stack>();
-  auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(), torch::optim::SGDOptions(0.01));
+  auto optimizer = std::make_shared<torch::optim::SGD>(stack->layers->parameters(),
+                                                       torch::optim::SGDOptions(0.01));
   const Tensor x = torch::randn({256, 64});
   return {[=](int i) {  // as long as there is no other loop: the plainest one
             if (loop) return loop(*stack, x, i);

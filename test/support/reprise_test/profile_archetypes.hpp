@@ -1,5 +1,6 @@
 #pragma once
-// The smallest models of Timer and MemProbe: what compiles with these asks for no more than the concepts do.
+// The smallest models of Timer and MemProbe: what compiles with these asks for no more than the
+// concepts do.
 
 #include <cstddef>
 #include <vector>
@@ -18,7 +19,9 @@ class TimerArchetype {
   void begin_run(std::size_t occurrences) { occurrences_ = occurrences; }
   void start(std::size_t) {}
   void stop(std::size_t) {}
-  std::vector<reprise::Microseconds> end_run() { return std::vector<reprise::Microseconds>(occurrences_); }
+  std::vector<reprise::Microseconds> end_run() {
+    return std::vector<reprise::Microseconds>(occurrences_);
+  }
 
  private:
   std::size_t occurrences_ = 0;

@@ -66,7 +66,8 @@ class RandomGraphMaker {
     for (std::size_t i = 0, n = rng_.below(3); i < n; ++i) there_at_start(false);
     if (rng_.chance(0.2)) {
       const AliveValue base = alive_[0];
-      const ValueId v = builder_.add_value({.id = next_id(), .role = Role::parameter, .persistent = true, .alias_of = base.id});
+      const ValueId v = builder_.add_value(
+          {.id = next_id(), .role = Role::parameter, .persistent = true, .alias_of = base.id});
       alive_.push_back({v, base.storage, true});
     }
     for (std::size_t i = 0; i < options_.nodes; ++i) node();
@@ -76,12 +77,19 @@ class RandomGraphMaker {
   }
 
  private:
-  std::int64_t next_id() { return id_ += options_.sparse_ids ? 1 + static_cast<std::int64_t>(rng_.below(5)) : 1; }
-  Bytes size() { return {static_cast<std::int64_t>(rng_.chance(0.1) ? 0 : 1 + rng_.below(options_.most_bytes))}; }
+  std::int64_t next_id() {
+    return id_ += options_.sparse_ids ? 1 + static_cast<std::int64_t>(rng_.below(5)) : 1;
+  }
+  Bytes size() {
+    return {static_cast<std::int64_t>(rng_.chance(0.1) ? 0 : 1 + rng_.below(options_.most_bytes))};
+  }
 
   void there_at_start(bool persistent) {
-    const ValueId v = builder_.add_value({.id = next_id(), .bytes = size(), .role = Role::input, .persistent = persistent,
-        .initial = !persistent});
+    const ValueId v = builder_.add_value({.id = next_id(),
+                                          .bytes = size(),
+                                          .role = Role::input,
+                                          .persistent = persistent,
+                                          .initial = !persistent});
     alive_.push_back({v, storages_++, persistent});
     if (persistent) persistent_.push_back(v);
   }
@@ -89,7 +97,8 @@ class RandomGraphMaker {
   // Mostly what was made last, sometimes anything: long skips are rare but there.
   const AliveValue& recent() {
     const std::size_t n = alive_.size();
-    return alive_[rng_.chance(0.3) ? rng_.below(n) : n - 1 - rng_.below(std::min<std::size_t>(n, 4))];
+    return alive_[rng_.chance(0.3) ? rng_.below(n)
+                                   : n - 1 - rng_.below(std::min<std::size_t>(n, 4))];
   }
 
   void node() {
@@ -99,7 +108,8 @@ class RandomGraphMaker {
     bool recomputable = !rng_.chance(options_.unrecomputable);
     std::vector<AliveValue> made;
     std::vector<std::size_t> killed;
-    for (std::size_t i = 0, n = rng_.chance(0.1) ? 0 : 1 + rng_.below(3); i < n; ++i) output(made, killed);
+    for (std::size_t i = 0, n = rng_.chance(0.1) ? 0 : 1 + rng_.below(3); i < n; ++i)
+      output(made, killed);
     for (const AliveValue& v : made) outputs.push_back(v.id);
     if (rng_.chance(0.06)) {
       const ValueId p = persistent_[rng_.below(persistent_.size())];
@@ -110,11 +120,17 @@ class RandomGraphMaker {
       const ValueId p = persistent_[rng_.below(persistent_.size())];
       if (std::find(inputs.begin(), inputs.end(), p) == inputs.end()) updates.push_back(p);
     }
-    const double time = rng_.chance(0.15) ? 0 : static_cast<double>(1 + rng_.below(20)) * (rng_.chance(0.2) ? 0.5 : 1);
-    builder_.add_node({.id = static_cast<std::int64_t>(next_id()), .time = {time}, .workspace = rng_.chance(0.3) ? size() : Bytes{0},
+    const double time =
+        rng_.chance(0.15) ? 0
+                          : static_cast<double>(1 + rng_.below(20)) * (rng_.chance(0.2) ? 0.5 : 1);
+    builder_.add_node({.id = static_cast<std::int64_t>(next_id()),
+                       .time = {time},
+                       .workspace = rng_.chance(0.3) ? size() : Bytes{0},
                        .recomputable = recomputable},
                       inputs, outputs, updates);
-    std::erase_if(alive_, [&](const AliveValue& v) { return std::find(killed.begin(), killed.end(), v.storage) != killed.end(); });
+    std::erase_if(alive_, [&](const AliveValue& v) {
+      return std::find(killed.begin(), killed.end(), v.storage) != killed.end();
+    });
     for (const AliveValue& v : made)
       if (std::find(gone_.begin(), gone_.end(), v.id) == gone_.end()) alive_.push_back(v);
     gone_.clear();
@@ -125,13 +141,20 @@ class RandomGraphMaker {
     const bool here = !made.empty() && rng_.chance(0.3);
     const AliveValue target = here ? made[rng_.below(made.size())] : recent();
     if (kind < options_.views) {
-      made.push_back({builder_.add_value({.id = next_id(), .role = Role::activation, .alias_of = target.id}), target.storage, false});
-    } else if (kind < options_.views + options_.overwrites && (!target.persistent || rng_.chance(0.1))) {
-      made.push_back({builder_.add_value({.id = next_id(), .role = Role::activation, .overwrites = target.id}), target.storage, false});
+      made.push_back(
+          {builder_.add_value({.id = next_id(), .role = Role::activation, .alias_of = target.id}),
+           target.storage, false});
+    } else if (kind < options_.views + options_.overwrites &&
+               (!target.persistent || rng_.chance(0.1))) {
+      made.push_back(
+          {builder_.add_value({.id = next_id(), .role = Role::activation, .overwrites = target.id}),
+           target.storage, false});
       if (here) gone_.push_back(target.id);
       else killed.push_back(target.storage);
     } else {
-      made.push_back({builder_.add_value({.id = next_id(), .bytes = size(), .role = Role::activation}), storages_++, false});
+      made.push_back(
+          {builder_.add_value({.id = next_id(), .bytes = size(), .role = Role::activation}),
+           storages_++, false});
     }
   }
 
@@ -153,26 +176,31 @@ class RandomGraphMaker {
 
 struct LayeredGraphOptions {
   std::size_t nodes = 250;
-  std::size_t width = 0;     ///< nodes in a layer; 0 for about the square root
-  std::size_t fan_in = 4;    ///< at most so many inputs
-  double skip = 0.15;        ///< share of edges that come from any earlier layer
-  double skew = 1.2;         ///< sigma of the log-normal sizes
+  std::size_t width = 0;   ///< nodes in a layer; 0 for about the square root
+  std::size_t fan_in = 4;  ///< at most so many inputs
+  double skip = 0.15;      ///< share of edges that come from any earlier layer
+  double skew = 1.2;       ///< sigma of the log-normal sizes
 };
 
 namespace detail {
-inline double normal(Rng& rng) {  // Box-Muller: the same everywhere, unlike std::normal_distribution
+// Box-Muller: the same everywhere, unlike std::normal_distribution
+inline double normal(Rng& rng) {
   const double u = rng.uniform() + 1e-300, v = rng.uniform();
   return std::sqrt(-2 * std::log(u)) * std::cos(6.283185307179586 * v);
 }
 }  // namespace detail
 
-/// Layers of nodes, each reading a few of the layer before and now and then one of long ago. What nobody reads is an output.
+/// Layers of nodes, each reading a few of the layer before and now and then one of long ago. What
+/// nobody reads is an output.
 [[nodiscard]] inline StepGraph layered_graph(Rng& rng, const LayeredGraphOptions& options = {}) {
   GraphBuilder b{"layered-" + std::to_string(options.nodes)};
-  const ValueId source = b.add_value({.id = 0, .name = "source", .bytes = Bytes{1000}, .role = Role::input, .persistent = true});
+  const ValueId source = b.add_value(
+      {.id = 0, .name = "source", .bytes = Bytes{1000}, .role = Role::input, .persistent = true});
   const std::size_t width =
-      options.width != 0 ? options.width : std::max<std::size_t>(2,
-          static_cast<std::size_t>(std::sqrt(static_cast<double>(options.nodes)) / 2));
+      options.width != 0
+          ? options.width
+          : std::max<std::size_t>(
+                2, static_cast<std::size_t>(std::sqrt(static_cast<double>(options.nodes)) / 2));
   std::vector<std::vector<ValueId>> layers;
   std::vector<bool> read(options.nodes + 1, false);
   std::vector<ValueId> made;
@@ -181,17 +209,23 @@ inline double normal(Rng& rng) {  // Box-Muller: the same everywhere, unlike std
     std::vector<ValueId> inputs;
     const std::size_t fan = 1 + rng.below(options.fan_in);
     for (std::size_t k = 0; k < fan && layers.size() > 1; ++k) {
-      const std::size_t from = rng.chance(options.skip) ? rng.below(layers.size() - 1) : layers.size() - 2;
+      const std::size_t from =
+          rng.chance(options.skip) ? rng.below(layers.size() - 1) : layers.size() - 2;
       const ValueId v = layers[from][rng.below(layers[from].size())];
       if (std::find(inputs.begin(), inputs.end(), v) == inputs.end()) inputs.push_back(v);
     }
     if (inputs.empty()) inputs.push_back(source);
     for (ValueId v : inputs) read[v.index] = true;
-    const auto bytes = static_cast<std::int64_t>(1 + 1e6 * std::exp(options.skew * detail::normal(rng)));
+    const auto bytes =
+        static_cast<std::int64_t>(1 + 1e6 * std::exp(options.skew * detail::normal(rng)));
     const double time = 1 + std::floor(100 * std::exp(detail::normal(rng)));
-    const ValueId out = b.add_value({.id = static_cast<std::int64_t>(i + 1), .bytes = Bytes{bytes}, .role = Role::activation});
-    b.add_node({.id = static_cast<std::int64_t>(i), .name = "n" + std::to_string(i), .op = "op", .time = {time}}, std::span{inputs},
-               std::span{&out, 1});
+    const ValueId out = b.add_value(
+        {.id = static_cast<std::int64_t>(i + 1), .bytes = Bytes{bytes}, .role = Role::activation});
+    b.add_node({.id = static_cast<std::int64_t>(i),
+                .name = "n" + std::to_string(i),
+                .op = "op",
+                .time = {time}},
+               std::span{inputs}, std::span{&out, 1});
     layers.back().push_back(out);
     made.push_back(out);
   }
@@ -201,24 +235,35 @@ inline double normal(Rng& rng) {  // Box-Muller: the same everywhere, unlike std
 }
 
 /// f1 … fn, then bn … b1; all activations of one size. `times` and `sizes` may vary the steps.
-[[nodiscard]] inline StepGraph chain_step(std::size_t n, std::span<const double> times = {}, std::span<const std::int64_t> sizes = {}) {
+[[nodiscard]] inline StepGraph chain_step(std::size_t n, std::span<const double> times = {},
+                                          std::span<const std::int64_t> sizes = {}) {
   GraphBuilder b{"chain-" + std::to_string(n)};
   std::int64_t id = 0;
   const auto value = [&](std::int64_t bytes, bool persistent = false) {
-    return b.add_value({.id = id++, .bytes = Bytes{bytes}, .role = persistent ? Role::input : Role::activation, .persistent = persistent});
+    return b.add_value({.id = id++,
+                        .bytes = Bytes{bytes},
+                        .role = persistent ? Role::input : Role::activation,
+                        .persistent = persistent});
   };
   const auto size = [&](std::size_t i) { return sizes.empty() ? 100 : sizes[i]; };
   const auto time = [&](std::size_t i) { return times.empty() ? 10.0 : times[i]; };
   std::vector<ValueId> a{value(100, true)};
   for (std::size_t i = 0; i < n; ++i) {
     a.push_back(value(size(i)));
-    b.add_node({.id = static_cast<std::int64_t>(i), .name = "f" + std::to_string(i + 1), .op = "f", .time = {time(i)}}, {a[i]}, {a[i + 1]});
+    b.add_node({.id = static_cast<std::int64_t>(i),
+                .name = "f" + std::to_string(i + 1),
+                .op = "f",
+                .time = {time(i)}},
+               {a[i]}, {a[i + 1]});
   }
   ValueId g = a[n];
   for (std::size_t i = n; i > 0; --i) {
     const ValueId next = value(i == 1 ? 100 : size(i - 2));
-    const Node node{.id = static_cast<std::int64_t>(2 * n - i), .name = "b" + std::to_string(i), .op = "b", .phase = Phase::backward,
-        .time = {2 * time(i - 1)}};
+    const Node node{.id = static_cast<std::int64_t>(2 * n - i),
+                    .name = "b" + std::to_string(i),
+                    .op = "b",
+                    .phase = Phase::backward,
+                    .time = {2 * time(i - 1)}};
     if (i == n) b.add_node(node, {a[i - 1], a[i]}, {next});
     else b.add_node(node, {a[i - 1], a[i], g}, {next});
     g = next;
@@ -234,19 +279,30 @@ class StepWriter {
  public:
   explicit StepWriter(std::string name) : b(std::move(name)) {}
 
-  ValueId value(std::int64_t bytes, Role role = Role::activation) { return b.add_value({.id = next_++, .bytes = Bytes{bytes},
-      .role = role}); }
-  ValueId parameter(std::int64_t bytes) { return b.add_value({.id = next_++, .bytes = Bytes{bytes}, .role = Role::parameter,
-      .persistent = true}); }
-  ValueId view(ValueId of) { return b.add_value({.id = next_++, .role = Role::activation, .alias_of = of}); }
-  ValueId in_place(ValueId of) { return b.add_value({.id = next_++, .role = Role::activation, .overwrites = of}); }
+  ValueId value(std::int64_t bytes, Role role = Role::activation) {
+    return b.add_value({.id = next_++, .bytes = Bytes{bytes}, .role = role});
+  }
+  ValueId parameter(std::int64_t bytes) {
+    return b.add_value(
+        {.id = next_++, .bytes = Bytes{bytes}, .role = Role::parameter, .persistent = true});
+  }
+  ValueId view(ValueId of) {
+    return b.add_value({.id = next_++, .role = Role::activation, .alias_of = of});
+  }
+  ValueId in_place(ValueId of) {
+    return b.add_value({.id = next_++, .role = Role::activation, .overwrites = of});
+  }
 
-  void node(const std::string& op, double time, std::vector<ValueId> in, std::vector<ValueId> out, std::vector<ValueId> updates = {},
-            std::int64_t workspace = 0) {
-    Node n{.id = nodes_++, .name = op + std::to_string(nodes_), .op = "aten::" + op, .phase = back_ ? Phase::backward : Phase::forward,
-        .time = {time},
+  void node(const std::string& op, double time, std::vector<ValueId> in, std::vector<ValueId> out,
+            std::vector<ValueId> updates = {}, std::int64_t workspace = 0) {
+    Node n{.id = nodes_++,
+           .name = op + std::to_string(nodes_),
+           .op = "aten::" + op,
+           .phase = back_ ? Phase::backward : Phase::forward,
+           .time = {time},
            .workspace = Bytes{workspace}};
-    b.add_node(std::move(n), std::span<const ValueId>{in}, std::span<const ValueId>{out}, std::span<const ValueId>{updates});
+    b.add_node(std::move(n), std::span<const ValueId>{in}, std::span<const ValueId>{out},
+               std::span<const ValueId>{updates});
   }
 
   /// Adds to the gradient of a value: the first is taken as it is, later ones are added in place.
@@ -287,10 +343,12 @@ struct ResnetOptions {
   std::int64_t batch = 16;
 };
 
-/// Bottleneck-like blocks in four stages: convolution, batch norm (updates its statistics), relu in place, residual sum.
+/// Bottleneck-like blocks in four stages: convolution, batch norm (updates its statistics), relu in
+/// place, residual sum.
 [[nodiscard]] inline StepGraph resnet_step(const ResnetOptions& options = {}) {
   detail::StepWriter w{"resnet-like-" + std::to_string(options.blocks)};
-  const auto conv = [&](ValueId x, std::int64_t in, std::int64_t out, double time, std::int64_t weights) {
+  const auto conv = [&](ValueId x, std::int64_t in, std::int64_t out, double time,
+                        std::int64_t weights) {
     const ValueId weight = w.parameter(weights), y = w.value(out);
     w.node("convolution", time, {x, weight}, {y}, {}, in / 2);
     w.on_back([&w, x, y, weight, in, time, weights] {
@@ -302,7 +360,8 @@ struct ResnetOptions {
     return y;
   };
   const auto norm = [&](ValueId x, std::int64_t bytes, double time) {
-    const ValueId weight = w.parameter(256), mean = w.parameter(256), y = w.value(bytes), save = w.value(256);
+    const ValueId weight = w.parameter(256), mean = w.parameter(256), y = w.value(bytes),
+                  save = w.value(256);
     w.node("native_batch_norm", time, {x, weight}, {y, save}, {mean});
     w.on_back([&w, x, y, weight, save, bytes, time] {
       const ValueId gx = w.value(bytes, Role::gradient), gw = w.value(256, Role::gradient);
@@ -323,7 +382,8 @@ struct ResnetOptions {
     return y;
   };
   std::int64_t size = options.batch * 800000;
-  ValueId x = w.b.add_value({.id = -1, .name = "x", .bytes = Bytes{size / 4}, .role = Role::input, .persistent = true});
+  ValueId x = w.b.add_value(
+      {.id = -1, .name = "x", .bytes = Bytes{size / 4}, .role = Role::input, .persistent = true});
   const double unit = static_cast<double>(options.batch) * 100;
   ValueId h = conv(x, size / 4, size, unit, 40000);
   h = relu(norm(h, size, unit / 12), size, unit / 30);
@@ -334,8 +394,10 @@ struct ResnetOptions {
     const std::int64_t weights = std::int64_t{70000} << (2 * stage);
     ValueId skip = h;
     if (out != size || i == 0) skip = norm(conv(h, size, out, unit / 2, weights), out, cheap);
-    ValueId y = relu(norm(conv(h, size, out / 4, unit / 3, weights / 4), out / 4, cheap / 4), out / 4, cheap / 10);
-    y = relu(norm(conv(y, out / 4, out / 4, unit / 1.5, weights / 2), out / 4, cheap / 4), out / 4, cheap / 10);
+    ValueId y = relu(norm(conv(h, size, out / 4, unit / 3, weights / 4), out / 4, cheap / 4),
+                     out / 4, cheap / 10);
+    y = relu(norm(conv(y, out / 4, out / 4, unit / 1.5, weights / 2), out / 4, cheap / 4), out / 4,
+             cheap / 10);
     y = norm(conv(y, out / 4, out, unit / 3, weights / 4), out, cheap);
     const ValueId sum = w.in_place(y);
     w.node("add_", cheap / 2, {y, skip}, {sum});
@@ -367,9 +429,11 @@ struct TransformerOptions {
 /// Encoder layers: attention with views, softmax and dropout with masks, layer norm, GELU.
 [[nodiscard]] inline StepGraph transformer_step(const TransformerOptions& o = {}) {
   detail::StepWriter w{"transformer-like-" + std::to_string(o.layers)};
-  const std::int64_t tokens = o.batch * o.length, act = 4 * tokens * o.hidden, scores = 4 * o.batch * o.heads * o.length * o.length;
-  const auto gemm_us = [](std::int64_t m, std::int64_t n,
-      std::int64_t k) { return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * 2e-5 / 1e3; };
+  const std::int64_t tokens = o.batch * o.length, act = 4 * tokens * o.hidden,
+                     scores = 4 * o.batch * o.heads * o.length * o.length;
+  const auto gemm_us = [](std::int64_t m, std::int64_t n, std::int64_t k) {
+    return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * 2e-5 / 1e3;
+  };
   const auto cheap_us = [](std::int64_t bytes) { return static_cast<double>(bytes) * 1.5e-4; };
   const auto linear = [&](ValueId x, std::int64_t in, std::int64_t out) {
     const ValueId weight = w.parameter(4 * in * out), transposed = w.view(weight), flat = w.view(x);
@@ -380,7 +444,8 @@ struct TransformerOptions {
     w.node("addmm", time, {flat, transposed}, {y});
     w.node("view", 0, {y}, {shaped});
     w.on_back([&w, x, flat, shaped, weight, in, out, time, tokens] {
-      const ValueId gx = w.value(4 * tokens * in, Role::gradient), gw = w.value(4 * in * out, Role::gradient);
+      const ValueId gx = w.value(4 * tokens * in, Role::gradient),
+                    gw = w.value(4 * in * out, Role::gradient);
       w.node("mm", time, {w.gradient(shaped), weight}, {gx});
       w.node("mm", time, {w.gradient(shaped), flat}, {gw});
       w.output(gw);
@@ -388,7 +453,8 @@ struct TransformerOptions {
     });
     return shaped;
   };
-  const auto unary = [&](const std::string& op, ValueId x, std::int64_t bytes, bool reads_output, std::int64_t mask) {
+  const auto unary = [&](const std::string& op, ValueId x, std::int64_t bytes, bool reads_output,
+                         std::int64_t mask) {
     const ValueId y = w.value(bytes), extra = mask > 0 ? w.value(mask) : ValueId{};
     std::vector<ValueId> made{y};
     if (mask > 0) made.push_back(extra);
@@ -414,7 +480,8 @@ struct TransformerOptions {
     });
     return y;
   };
-  const auto matmul = [&](ValueId a, ValueId c, std::int64_t a_bytes, std::int64_t c_bytes, std::int64_t bytes, double time) {
+  const auto matmul = [&](ValueId a, ValueId c, std::int64_t a_bytes, std::int64_t c_bytes,
+                          std::int64_t bytes, double time) {
     const ValueId y = w.value(bytes);
     w.node("bmm", time, {a, c}, {y});
     w.on_back([&w, a, c, y, a_bytes, c_bytes, time] {
@@ -426,20 +493,24 @@ struct TransformerOptions {
     });
     return y;
   };
-  ValueId x = w.b.add_value({.id = -1, .name = "x", .bytes = Bytes{act}, .role = Role::input, .persistent = true});
+  ValueId x = w.b.add_value(
+      {.id = -1, .name = "x", .bytes = Bytes{act}, .role = Role::input, .persistent = true});
   ValueId h = unary("native_layer_norm", x, act, false, 8 * tokens);
   for (std::size_t i = 0; i < o.layers; ++i) {
-    const ValueId q = linear(h, o.hidden, o.hidden), k = linear(h, o.hidden, o.hidden), v = linear(h, o.hidden, o.hidden);
+    const ValueId q = linear(h, o.hidden, o.hidden), k = linear(h, o.hidden, o.hidden),
+                  v = linear(h, o.hidden, o.hidden);
     const double t = gemm_us(tokens, o.length, o.hidden) * 2;
     const ValueId score = matmul(q, k, act, act, scores, t);
     const ValueId soft = unary("_softmax", score, scores, true, 0);
     const ValueId kept = unary("native_dropout", soft, scores, false, scores / 4);
     const ValueId context = matmul(kept, v, scores, act, act, t);
-    const ValueId attended = unary("native_dropout", linear(context, o.hidden, o.hidden), act, false, act / 4);
+    const ValueId attended =
+        unary("native_dropout", linear(context, o.hidden, o.hidden), act, false, act / 4);
     h = unary("native_layer_norm", add(attended, h), act, false, 8 * tokens);
     const ValueId wide = linear(h, o.hidden, 4 * o.hidden);
     const ValueId active = unary("gelu", wide, 4 * act, false, 0);
-    const ValueId narrow = unary("native_dropout", linear(active, 4 * o.hidden, o.hidden), act, false, act / 4);
+    const ValueId narrow =
+        unary("native_dropout", linear(active, 4 * o.hidden, o.hidden), act, false, act / 4);
     h = unary("native_layer_norm", add(narrow, h), act, false, 8 * tokens);
   }
   const ValueId loss = w.value(4, Role::other);

@@ -1,6 +1,7 @@
 #pragma once
-// Random training steps, drawn from what loops do: forward ops, writes in place and through views, random numbers, host branches; and from
-// what no loop should do (`wild`): tensors that grow, switches in the middle of a step, raw pointers, aliases, storages without bytes.
+// Random training steps, drawn from what loops do: forward ops, writes in place and through views,
+// random numbers, host branches; and from what no loop should do (`wild`): tensors that grow,
+// switches in the middle of a step, raw pointers, aliases, storages without bytes.
 //
 //   World eager(seed), ours(seed);
 //   const Script script = random_script(rng, Draw::wild);
@@ -20,19 +21,97 @@
 namespace reprise::testing {
 
 enum Kind : std::size_t {
-  add, mul, mm, tanh_op, relu_in_place, exp_in_place, view_write, transposed, strided, dropout, noise, norm, split, layer_norm, cat, softmax,
-  branch, host_fill, detached, forget, keep, reread, cumulative, shared_write, tame_kinds,
+  add,
+  mul,
+  mm,
+  tanh_op,
+  relu_in_place,
+  exp_in_place,
+  view_write,
+  transposed,
+  strided,
+  dropout,
+  noise,
+  norm,
+  split,
+  layer_norm,
+  cat,
+  softmax,
+  branch,
+  host_fill,
+  detached,
+  forget,
+  keep,
+  reread,
+  cumulative,
+  shared_write,
+  tame_kinds,
   // What no loop should do, and some do.
-  grow_kept = tame_kinds, grow_made, shrink, grow_out, default_dtype, threads, flush_denormal, deterministic, overlap, scatter, packed, lazy_clone,
-  alias_read, alias_write, empty_storage, small_loss, empty_operand, swap_data, pointer_read, all_kinds
+  grow_kept = tame_kinds,
+  grow_made,
+  shrink,
+  grow_out,
+  default_dtype,
+  threads,
+  flush_denormal,
+  deterministic,
+  overlap,
+  scatter,
+  packed,
+  lazy_clone,
+  alias_read,
+  alias_write,
+  empty_storage,
+  small_loss,
+  empty_operand,
+  swap_data,
+  pointer_read,
+  all_kinds
 };
 
-inline const char* const kind_names[] = {"add", "mul", "mm", "tanh", "relu_", "exp_", "view_write", "transposed", "strided", "dropout", "noise", "norm",
-                                  "split", "layer_norm", "cat", "softmax", "branch", "host_fill", "detached", "forget", "keep", "reread",
-                                  "cumulative", "shared_write",
-                                         "grow_kept", "grow_made", "shrink", "grow_out", "default_dtype", "threads", "flush_denormal",
-                                         "deterministic", "overlap", "scatter", "packed", "lazy_clone", "alias_read", "alias_write",
-                                         "empty_storage", "small_loss", "empty_operand", "swap_data", "pointer_read"};
+inline const char* const kind_names[] = {"add",
+                                         "mul",
+                                         "mm",
+                                         "tanh",
+                                         "relu_",
+                                         "exp_",
+                                         "view_write",
+                                         "transposed",
+                                         "strided",
+                                         "dropout",
+                                         "noise",
+                                         "norm",
+                                         "split",
+                                         "layer_norm",
+                                         "cat",
+                                         "softmax",
+                                         "branch",
+                                         "host_fill",
+                                         "detached",
+                                         "forget",
+                                         "keep",
+                                         "reread",
+                                         "cumulative",
+                                         "shared_write",
+                                         "grow_kept",
+                                         "grow_made",
+                                         "shrink",
+                                         "grow_out",
+                                         "default_dtype",
+                                         "threads",
+                                         "flush_denormal",
+                                         "deterministic",
+                                         "overlap",
+                                         "scatter",
+                                         "packed",
+                                         "lazy_clone",
+                                         "alias_read",
+                                         "alias_write",
+                                         "empty_storage",
+                                         "small_loss",
+                                         "empty_operand",
+                                         "swap_data",
+                                         "pointer_read"};
 
 struct Action {
   Kind kind{};
@@ -47,8 +126,8 @@ struct Script {
 
 enum class Draw : std::uint8_t { tame, wild };
 
-/// Not drawn, because guided steps do not hold for them yet: a storage whose block the host exchanges behind the dispatcher.
-/// REPRISE_RANDOM_WITHOUT=threads,packed leaves out more.
+/// Not drawn, because guided steps do not hold for them yet: a storage whose block the host
+/// exchanges behind the dispatcher. REPRISE_RANDOM_WITHOUT=threads,packed leaves out more.
 inline bool is_drawn(Kind kind) {
   static const std::string without = [] {
     const char* names = std::getenv("REPRISE_RANDOM_WITHOUT");
@@ -60,7 +139,8 @@ inline bool is_drawn(Kind kind) {
 inline Kind random_kind(Rng& rng, Draw draw) {
   if (draw == Draw::tame) return static_cast<Kind>(rng.below(tame_kinds));
   for (;;) {
-    const auto kind = static_cast<Kind>(rng.chance(0.4) ? tame_kinds + rng.below(all_kinds - tame_kinds) : rng.below(tame_kinds));
+    const auto kind = static_cast<Kind>(
+        rng.chance(0.4) ? tame_kinds + rng.below(all_kinds - tame_kinds) : rng.below(tame_kinds));
     if (is_drawn(kind)) return kind;
   }
 }
@@ -79,7 +159,8 @@ inline Script random_script(Rng& rng, Draw draw = Draw::tame) {
   return script;
 }
 
-/// The switches that a wild action turns, as they were: autograd may refuse a step in the middle of one.
+/// The switches that a wild action turns, as they were: autograd may refuse a step in the middle of
+/// one.
 struct ResetSwitches {
   int threads = at::get_num_threads();
   ~ResetSwitches() {
@@ -99,7 +180,8 @@ struct World {
 
   explicit World(std::uint64_t seed, std::int64_t rows_of_all = 4) : rows(rows_of_all) {
     torch::manual_seed(seed);
-    parameters = {(torch::randn({8, 8}) * 0.3).requires_grad_(), torch::randn({8}).requires_grad_(), torch::randn({8}).requires_grad_()};
+    parameters = {(torch::randn({8, 8}) * 0.3).requires_grad_(), torch::randn({8}).requires_grad_(),
+                  torch::randn({8}).requires_grad_()};
     buffers = {torch::zeros({8}), torch::ones({8})};
     input = torch::randn({rows, 8});
     state = torch::randn({rows, 8});
@@ -130,7 +212,8 @@ struct World {
       }
       case dropout: return torch::dropout(a, 0.4, true);
       case noise: return a * torch::rand_like(b);
-      case norm: return torch::batch_norm(a, p[1], p[2], buffers[0], buffers[1], true, 0.1, 1e-5, false);
+      case norm:
+        return torch::batch_norm(a, p[1], p[2], buffers[0], buffers[1], true, 0.1, 1e-5, false);
       case split: {
         const auto parts = torch::unsafe_split(a * 1.5, 4, 1);
         return torch::cat({parts[1], parts[0] * 2}, 1);
@@ -147,7 +230,8 @@ struct World {
         float* to = filled.data_ptr<float>();
         for (std::int64_t i = 0; i < rows * 8; ++i) to[i] = static_cast<float>(i % 5) * 0.3f;
         torch::Tensor h = a * filled;
-        for (std::int64_t i = 0; i < rows * 8; ++i) to[i] = 0.7f;  // through the pointer that was kept
+        // through the pointer that was kept
+        for (std::int64_t i = 0; i < rows * 8; ++i) to[i] = 0.7f;
         return h + filled;
       }
       case detached: return a.detach() * 0.5 + b;
@@ -219,7 +303,8 @@ struct World {
       }
       case deterministic: {
         at::globalContext().setDeterministicAlgorithms(true, true);
-        const torch::Tensor h = torch::empty({rows, 8}).isnan().to(torch::kFloat) + a.index_add(0, torch::zeros({1}, torch::kLong), b.narrow(0, 0, 1));
+        const torch::Tensor h = torch::empty({rows, 8}).isnan().to(torch::kFloat) +
+                                a.index_add(0, torch::zeros({1}, torch::kLong), b.narrow(0, 0, 1));
         at::globalContext().setDeterministicAlgorithms(false, false);
         return h;
       }
@@ -242,7 +327,8 @@ struct World {
         const torch::Tensor sequence = a.narrow(0, 0, 4).reshape({2, 2, 8});
         const torch::Tensor lengths = (torch::ones({2}, torch::kLong) + torch::arange(1, -1, -1));
         const auto [data, sizes] = torch::_pack_padded_sequence(sequence, lengths, true);
-        const auto [again, found] = torch::_pad_packed_sequence(torch::tanh(data), sizes, true, 0.0, 2);
+        const auto [again, found] =
+            torch::_pad_packed_sequence(torch::tanh(data), sizes, true, 0.0, 2);
         host.push_back(found.sum().item<double>());
         return a + again.sum() * 0.1;
       }
@@ -264,13 +350,15 @@ struct World {
         const auto bytes = t.nbytes();
         t.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(at::getCPUAllocator()->allocate(0));
         t.storage().unsafeGetStorageImpl()->set_nbytes(0);
-        t.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(at::getCPUAllocator()->allocate(bytes));
+        t.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
+            at::getCPUAllocator()->allocate(bytes));
         t.storage().unsafeGetStorageImpl()->set_nbytes(bytes);
         t.copy_(b.detach());
         return a + h + t;
       }
       case small_loss: {
-        const torch::Tensor loss = torch::mse_loss(a, b.detach()) + torch::smooth_l1_loss(a, b.detach());
+        const torch::Tensor loss =
+            torch::mse_loss(a, b.detach()) + torch::smooth_l1_loss(a, b.detach());
         if (action.b % 2 == 0) host.push_back(loss.item<double>());
         return a + loss * 0.1;
       }
@@ -303,7 +391,8 @@ struct World {
       for (torch::Tensor& p : parameters) p.mutable_grad() = torch::Tensor();
     std::vector<torch::Tensor> pool{(input + state) * parameters[1]};
     for (const Action& action : script.actions) pool.push_back(act(action, pool));
-    torch::Tensor loss = torch::tanh(pool.back()).pow(2).mean() + torch::tanh(pool[pool.size() / 2]).sum() * 0.01;
+    torch::Tensor loss =
+        torch::tanh(pool.back()).pow(2).mean() + torch::tanh(pool[pool.size() / 2]).sum() * 0.01;
     if (script.penalty) {
       const auto grads = torch::autograd::grad({loss}, {parameters[1]}, {}, true, true, true);
       if (grads[0].defined()) loss = loss + grads[0].pow(2).sum();
@@ -329,6 +418,5 @@ struct World {
     return all;
   }
 };
-
 
 }  // namespace reprise::testing

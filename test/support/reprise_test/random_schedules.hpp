@@ -1,5 +1,6 @@
 #pragma once
-// Valid schedules to try things on, made from a seed: not what a planner would do, but whatever the rule allows.
+// Valid schedules to try things on, made from a seed: not what a planner would do, but whatever the
+// rule allows.
 //
 //   random_schedule(rng, graph, {.insertions = 4})      the own order, or another that dependencies allow, with recomputations put
 //                                                       in anywhere; each is kept where the simulator says that it is valid
@@ -16,8 +17,10 @@
 namespace reprise::testing {
 
 struct RandomScheduleOptions {
-  std::size_t insertions = 4;  ///< recomputations asked for; fewer where the graph has nothing to recompute
-  double reorder = 0.3;        ///< share of schedules whose first runs do not stand in the graph's own order
+  /// recomputations asked for; fewer where the graph has nothing to recompute
+  std::size_t insertions = 4;
+  /// share of schedules whose first runs do not stand in the graph's own order
+  double reorder = 0.3;
 };
 
 /// Nodes that can run are taken at random; the last one that became ready more often than others.
@@ -57,17 +60,21 @@ struct RandomScheduleOptions {
   return todo;
 }
 
-[[nodiscard]] inline Schedule random_schedule(Rng& rng, const StepGraph& graph, const RandomScheduleOptions& options = {}) {
+[[nodiscard]] inline Schedule random_schedule(Rng& rng, const StepGraph& graph,
+                                              const RandomScheduleOptions& options = {}) {
   Schedule schedule = own_order(graph);
   if (rng.chance(options.reorder)) {
     Schedule other = random_order(rng, graph);
     if (simulate(graph, other).valid) schedule = std::move(other);
   }
   std::size_t inserted = 0;
-  for (std::size_t tries = 0; tries < 12 * options.insertions && inserted < options.insertions && !schedule.empty(); ++tries) {
+  for (std::size_t tries = 0;
+       tries < 12 * options.insertions && inserted < options.insertions && !schedule.empty();
+       ++tries) {
     const Schedule cone = random_cone(rng, graph, rng.uniform());
     Schedule longer = schedule;
-    longer.insert(longer.begin() + static_cast<std::ptrdiff_t>(rng.below(schedule.size() + 1)), cone.begin(), cone.end());
+    longer.insert(longer.begin() + static_cast<std::ptrdiff_t>(rng.below(schedule.size() + 1)),
+                  cone.begin(), cone.end());
     if (!simulate(graph, longer).valid) continue;
     schedule = std::move(longer);
     ++inserted;

@@ -14,7 +14,8 @@ namespace reprise_test {
   return schedule;
 }
 
-/// The plan for the toy of the plan format: norm, relu and flat run again before grad. Peak 20548 bytes, 319 us.
+/// The plan for the toy of the plan format: norm, relu and flat run again before grad. Peak 20548
+/// bytes, 319 us.
 [[nodiscard]] inline reprise::Schedule toy_schedule() { return nodes({0, 1, 2, 3, 4, 0, 1, 2, 5}); }
 
 }  // namespace reprise_test

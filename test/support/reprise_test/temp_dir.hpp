@@ -12,7 +12,8 @@ class TempDir {
  public:
   TempDir() {
     path_ = (std::filesystem::temp_directory_path() / "reprise-XXXXXX").string();
-    if (mkdtemp(path_.data()) == nullptr) throw std::runtime_error("no temporary folder could be made");
+    if (mkdtemp(path_.data()) == nullptr)
+      throw std::runtime_error("no temporary folder could be made");
   }
   TempDir(const TempDir&) = delete;
   TempDir& operator=(const TempDir&) = delete;

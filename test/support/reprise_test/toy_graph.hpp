@@ -1,5 +1,6 @@
 #pragma once
-// The toy step of the plan format: batch norm, an in-place ReLU, a view, something wide, and a backward node.
+// The toy step of the plan format: batch norm, an in-place ReLU, a view, something wide, and a
+// backward node.
 
 #include <string>
 
@@ -37,20 +38,35 @@ inline constexpr const char* toy_document = R"({
   using namespace reprise;
   using namespace reprise::literals;
   GraphBuilder b{"toy"};
-  const ValueId x = b.add_value({.id = 0, .name = "x", .bytes = 4096_B, .role = Role::input, .persistent = true});
-  const ValueId mean = b.add_value({.id = 1, .name = "mean", .bytes = 64_B, .role = Role::buffer, .persistent = true});
+  const ValueId x =
+      b.add_value({.id = 0, .name = "x", .bytes = 4096_B, .role = Role::input, .persistent = true});
+  const ValueId mean = b.add_value(
+      {.id = 1, .name = "mean", .bytes = 64_B, .role = Role::buffer, .persistent = true});
   const ValueId h = b.add_value({.id = 2, .name = "h", .bytes = 8192_B, .role = Role::activation});
-  const ValueId relu = b.add_value({.id = 3, .name = "h.relu", .role = Role::activation, .overwrites = h});
-  const ValueId flat = b.add_value({.id = 4, .name = "h.flat", .role = Role::activation, .alias_of = relu});
-  const ValueId wide = b.add_value({.id = 5, .name = "wide", .bytes = 16384_B, .role = Role::activation});
+  const ValueId relu =
+      b.add_value({.id = 3, .name = "h.relu", .role = Role::activation, .overwrites = h});
+  const ValueId flat =
+      b.add_value({.id = 4, .name = "h.flat", .role = Role::activation, .alias_of = relu});
+  const ValueId wide =
+      b.add_value({.id = 5, .name = "wide", .bytes = 16384_B, .role = Role::activation});
   const ValueId loss = b.add_value({.id = 6, .name = "loss", .bytes = 4_B, .role = Role::other});
   const ValueId g = b.add_value({.id = 7, .name = "g", .bytes = 4096_B, .role = Role::gradient});
-  b.add_node({.id = 0, .name = "norm", .op = "aten::native_batch_norm", .time = {120.5}, .workspace = 256_B}, {x}, {h}, {mean});
+  b.add_node({.id = 0,
+              .name = "norm",
+              .op = "aten::native_batch_norm",
+              .time = {120.5},
+              .workspace = 256_B},
+             {x}, {h}, {mean});
   b.add_node({.id = 1, .name = "relu", .op = "aten::relu_", .time = {10}}, {h}, {relu});
   b.add_node({.id = 2, .name = "flat", .op = "aten::view"}, {relu}, {flat});
   b.add_node({.id = 3, .name = "wide", .op = "aten::repeat", .time = {30}}, {x}, {wide});
   b.add_node({.id = 4, .name = "sum", .op = "aten::sum", .time = {8}}, {wide}, {loss});
-  b.add_node({.id = 5, .name = "grad", .op = "aten::threshold_backward", .phase = Phase::backward, .time = {20}}, {x, flat}, {g});
+  b.add_node({.id = 5,
+              .name = "grad",
+              .op = "aten::threshold_backward",
+              .phase = Phase::backward,
+              .time = {20}},
+             {x, flat}, {g});
   b.add_output(loss);
   b.add_output(g);
   return std::move(b).build();

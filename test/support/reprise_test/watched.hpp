@@ -1,6 +1,6 @@
 #pragma once
-// Whether a tensor's storage will tell when the host takes a pointer to it. Never, with a LibTorch that has no hook for it: a template,
-// so that what is not there is not looked for.
+// Whether a tensor's storage will tell when the host takes a pointer to it. Never, with a LibTorch
+// that has no hook for it: a template, so that what is not there is not looked for.
 
 #include <torch/types.h>
 
@@ -14,7 +14,9 @@ template <class Impl>
   else return false;
 }
 
-[[nodiscard]] inline bool is_watched(const torch::Tensor& tensor) { return has_host_hook(*tensor.storage().unsafeGetStorageImpl()); }
+[[nodiscard]] inline bool is_watched(const torch::Tensor& tensor) {
+  return has_host_hook(*tensor.storage().unsafeGetStorageImpl());
+}
 
 /// While it is in scope nobody is told when the host takes a pointer, as with LibTorch before 2.13.
 struct AsOlderLibTorch {

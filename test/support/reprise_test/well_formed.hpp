@@ -1,5 +1,6 @@
 #pragma once
-// Whether a text is well-formed XML, as far as our pictures use it: tags that close, attributes in double quotes, no stray & or <.
+// Whether a text is well-formed XML, as far as our pictures use it: tags that close, attributes in
+// double quotes, no stray & or <.
 
 #include <cctype>
 #include <string>
@@ -22,7 +23,8 @@ namespace reprise_test {
   if (!reprise::is_utf8(text)) return "not UTF-8";
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
-    if (byte < 0x20 && byte != '\n' && byte != '\t') return "control character at " + std::to_string(i);
+    if (byte < 0x20 && byte != '\n' && byte != '\t')
+      return "control character at " + std::to_string(i);
     if (text[i] == '&' && !entity_ends(i)) return "stray & at " + std::to_string(i);
     if (text[i] != '<') {
       if (open.empty() && !std::isspace(byte)) return "text outside at " + std::to_string(i);
@@ -43,7 +45,8 @@ namespace reprise_test {
     const bool empty = text[j - 1] == '/';
     if (open.empty() && !closing && ++roots > 1) return "two roots";
     if (closing) {
-      if (open.empty() || open.back() != name) return "</" + name + "> closes nothing at " + std::to_string(i);
+      if (open.empty() || open.back() != name)
+        return "</" + name + "> closes nothing at " + std::to_string(i);
       open.pop_back();
     } else if (!empty) {
       open.push_back(name);

@@ -1,5 +1,6 @@
 #pragma once
-// How long something worked, for tests that bound it: not how long it took, which on a busy machine is anything.
+// How long something worked, for tests that bound it: not how long it took, which on a busy machine
+// is anything.
 //
 //   const WorkingTime time;
 //   …
@@ -11,7 +12,9 @@ namespace reprise_test {
 
 class WorkingTime {
  public:
-  [[nodiscard]] double seconds() const { return static_cast<double>(std::clock() - start_) / CLOCKS_PER_SEC / slowdown; }
+  [[nodiscard]] double seconds() const {
+    return static_cast<double>(std::clock() - start_) / CLOCKS_PER_SEC / slowdown;
+  }
 
  private:
 #if defined(__SANITIZE_ADDRESS__) || !defined(__OPTIMIZE__)

@@ -1,5 +1,6 @@
 #pragma once
-// What a checkpointed region leaves behind until its backward: no activations, but all that is needed to make them again.
+// What a checkpointed region leaves behind until its backward: no activations, but all that is
+// needed to make them again.
 //
 //   h = x.mm(w); y = h.relu(); return y.mm(v);        the region, over the argument x
 //
@@ -9,8 +10,9 @@
 //                3: v            not made inside
 //   run          calls the function again, on new tensors over the arguments' storages
 //
-// Items are numbered in the order in which autograd saves; running again saves in the same order, so that number 2 is y again.
-// An item that autograd has let go of (its backward is done) is wanted no more: running again stops at the last one that is.
+// Items are numbered in the order in which autograd saves; running again saves in the same order,
+// so that number 2 is y again. An item that autograd has let go of (its backward is done) is wanted
+// no more: running again stops at the last one that is.
 
 #include <cstddef>
 #include <cstdint>
@@ -36,10 +38,11 @@
 namespace reprise {
 
 struct CheckpointOptions {
-  /// Results of these ops ("aten::mm") are kept from the forward; everything else is computed again. See keep_matmuls().
+  /// Results of these ops ("aten::mm") are kept from the forward; everything else is computed
+  /// again. See keep_matmuls().
   std::function<bool(std::string_view op)> keep{};
-  /// Stop computing again at the last tensor that backward wants. It is done by an exception: say false where a function that is
-  /// noexcept, or that catches everything, lies between.
+  /// Stop computing again at the last tensor that backward wants. It is done by an exception: say
+  /// false where a function that is noexcept, or that catches everything, lies between.
   bool early_stop = true;
 };
 
@@ -47,10 +50,13 @@ struct CheckpointOptions {
 class WriteMark {
  public:
   WriteMark() = default;
-  explicit WriteMark(const at::Tensor& t) : counter_(t.unsafeGetTensorImpl()->version_counter()), then_(count()) {}
+  explicit WriteMark(const at::Tensor& t)
+      : counter_(t.unsafeGetTensorImpl()->version_counter()), then_(count()) {}
   [[nodiscard]] bool written_since() const { return count() != then_; }
   [[nodiscard]] std::uint32_t then() const { return then_; }
-  [[nodiscard]] std::uint32_t count() const { return counter_.enabled() ? counter_.current_version() : 0; }
+  [[nodiscard]] std::uint32_t count() const {
+    return counter_.enabled() ? counter_.current_version() : 0;
+  }
   void set_back() {
     if (counter_.enabled()) counter_.set_version(then_);
   }
@@ -73,7 +79,8 @@ struct SavedItem {
 };
 
 struct SavedArgument {
-  std::shared_ptr<SavedTensor> tensor{};  ///< none where the region wrote to it: then `old` has what it was
+  /// none where the region wrote to it: then `old` has what it was
+  std::shared_ptr<SavedTensor> tensor{};
   std::ptrdiff_t old = -1;
   Geometry geometry{};
   WriteMark mark{};
@@ -83,10 +90,12 @@ struct SavedArgument {
 /// What a storage from before the region held when the region first wrote to it.
 struct OldContents {
   std::shared_ptr<SavedTensor> bytes{};
-  std::optional<c10::Storage> storage{};  ///< of one that is no argument: its contents are put back while the region runs again
+  /// of one that is no argument: its contents are put back while the region runs again
+  std::optional<c10::Storage> storage{};
 };
 
-/// A call whose results were kept: no results where they were written afterwards, and it must be run again.
+/// A call whose results were kept: no results where they were written afterwards, and it must be
+/// run again.
 struct KeptCall {
   const OpFacts* op = nullptr;
   std::vector<std::pair<std::shared_ptr<SavedTensor>, WriteMark>> results{};
@@ -97,7 +106,9 @@ struct KeptCall {
 [[nodiscard]] inline std::string shape_text(c10::IntArrayRef sizes, at::ScalarType dtype) {
   return c10::str(sizes, " ", c10::toString(dtype));
 }
-[[nodiscard]] inline std::string maker_text(const OpFacts* maker) { return maker == nullptr ? "no op that was seen" : maker->name; }
+[[nodiscard]] inline std::string maker_text(const OpFacts* maker) {
+  return maker == nullptr ? "no op that was seen" : maker->name;
+}
 
 /// A storage as bytes.
 [[nodiscard]] inline at::Tensor bytes_of(const c10::Storage& storage, const at::Tensor& like) {
@@ -110,11 +121,13 @@ struct KeptCall {
 
 class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
  public:
-  explicit CheckpointFrame(CheckpointOptions o) : options(std::move(o)), then(AmbientState::now()) {}
+  explicit CheckpointFrame(CheckpointOptions o)
+      : options(std::move(o)), then(AmbientState::now()) {}
 
   CheckpointOptions options;
   AmbientState then;
-  std::function<void(std::vector<at::Tensor>&&)> run{};  ///< the function, over these tensors in the place of its own
+  /// the function, over these tensors in the place of its own
+  std::function<void(std::vector<at::Tensor>&&)> run{};
   std::vector<SavedArgument> arguments{};
   std::vector<OldContents> old{};
   std::vector<KeptCall> kept{};
@@ -158,9 +171,12 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
 
   [[noreturn]] static void throw_written(const SavedItem& item) {
     throw Error(Errc::recompute_failed,
-                "checkpoint: a tensor that backward needs, made by " + maker_text(item.maker) + " (" + shape_text(item.sizes, item.dtype) +
-                    "), was written in place after it was saved (version " + std::to_string(item.mark.count()) + ", saved at version " +
-                    std::to_string(item.mark.then()) + "); without a checkpoint autograd refuses this too: write to a clone");
+                "checkpoint: a tensor that backward needs, made by " + maker_text(item.maker) +
+                    " (" + shape_text(item.sizes, item.dtype) +
+                    "), was written in place after it was saved (version " +
+                    std::to_string(item.mark.count()) + ", saved at version " +
+                    std::to_string(item.mark.then()) +
+                    "); without a checkpoint autograd refuses this too: write to a clone");
   }
 
   std::recursive_mutex guard_{};
@@ -171,7 +187,8 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
 /// An item, as autograd holds it.
 class ItemOfFrame final : public SavedTensor {
  public:
-  ItemOfFrame(std::shared_ptr<CheckpointFrame> frame, std::size_t index) : frame_(std::move(frame)), index_(index) {}
+  ItemOfFrame(std::shared_ptr<CheckpointFrame> frame, std::size_t index)
+      : frame_(std::move(frame)), index_(index) {}
   ~ItemOfFrame() override { frame_->release(index_); }
   ItemOfFrame(const ItemOfFrame&) = delete;
   ItemOfFrame& operator=(const ItemOfFrame&) = delete;

@@ -1,14 +1,16 @@
 #pragma once
-// A checkpointed region while it runs: the first time (ForwardRegion) and again (RecomputeRegion). Both watch the ops to know which
-// storages are made inside, and both are asked by autograd to keep tensors.
+// A checkpointed region while it runs: the first time (ForwardRegion) and again (RecomputeRegion).
+// Both watch the ops to know which storages are made inside, and both are asked by autograd to keep
+// tensors.
 //
 //   first        what is made inside is described and let go, what is not is kept; before an op writes to a storage from before the
 //                region, its contents are copied
 //   again        what backward wants is kept; what the region writes outside of itself is put back afterwards
 //
-// Regions nest. An inner region's arguments, and whatever it did not make itself, are items of the outer one: they may have been made
-// there, and then they are gone too. The outer region counts everything that the inner one saves, wanted or not, so that its own
-// numbers are the same both times, whichever storages the inner one takes for its own.
+// Regions nest. An inner region's arguments, and whatever it did not make itself, are items of the
+// outer one: they may have been made there, and then they are gone too. The outer region counts
+// everything that the inner one saves, wanted or not, so that its own numbers are the same both
+// times, whichever storages the inner one takes for its own.
 
 #include <algorithm>
 #include <cstddef>
@@ -52,12 +54,14 @@ class StoragesMadeInside {
   }
 
   /// What the op returned in storages that it was not given is made inside.
-  void note_results(const OpFacts& facts, const Arguments& arguments, c10::ArrayRef<c10::IValue> results) {
+  void note_results(const OpFacts& facts, const Arguments& arguments,
+                    c10::ArrayRef<c10::IValue> results) {
     for (const c10::IValue& result : results)
       for_each_tensor_of(result, [&](const at::Tensor& t) {
         if (!t.has_storage()) return;
         const c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
-        const bool given = std::find(arguments.begin(), arguments.end(), storage) != arguments.end();
+        const bool given =
+            std::find(arguments.begin(), arguments.end(), storage) != arguments.end();
         if (!given || makers_.contains(storage)) makers_[storage] = &facts;
       });
   }
@@ -77,7 +81,9 @@ class StoragesMadeInside {
 class CheckpointRegion : public DispatchHook, public SavedTensorKeeper {
  public:
   explicit CheckpointRegion(CheckpointRegion* outer)
-      : outer_(outer), recorder_(innermost() != nullptr ? innermost()->recorder_ : DispatchHook::current()), keeping_(*this) {
+      : outer_(outer),
+        recorder_(innermost() != nullptr ? innermost()->recorder_ : DispatchHook::current()),
+        keeping_(*this) {
     switch_on_above();
     before_ = std::exchange(innermost(), this);
   }
@@ -86,9 +92,13 @@ class CheckpointRegion : public DispatchHook, public SavedTensorKeeper {
     innermost() = before_;
   }
 
-  /// Counts the tensor; what it returns gives it back later. None is returned where it is not wanted.
-  [[nodiscard]] virtual std::shared_ptr<SavedTensor> take(const at::Tensor& tensor, bool wanted) = 0;
-  [[nodiscard]] std::shared_ptr<SavedTensor> keep(const at::Tensor& tensor) final { return take(tensor, true); }
+  /// Counts the tensor; what it returns gives it back later. None is returned where it is not
+  /// wanted.
+  [[nodiscard]] virtual std::shared_ptr<SavedTensor> take(const at::Tensor& tensor,
+                                                          bool wanted) = 0;
+  [[nodiscard]] std::shared_ptr<SavedTensor> keep(const at::Tensor& tensor) final {
+    return take(tensor, true);
+  }
 
   REPRISE_ONE_PER_PROCESS static CheckpointRegion*& innermost() {
     thread_local CheckpointRegion* region = nullptr;
@@ -96,9 +106,11 @@ class CheckpointRegion : public DispatchHook, public SavedTensorKeeper {
   }
 
  protected:
-  /// A tensor that this region made for its own use while `op` ran: the outer regions would not know it otherwise.
+  /// A tensor that this region made for its own use while `op` ran: the outer regions would not
+  /// know it otherwise.
   [[nodiscard]] std::shared_ptr<SavedTensor> keep_own(const at::Tensor& tensor, const OpFacts& op) {
-    for (CheckpointRegion* r = outer_; r != nullptr; r = r->outer_) r->inside_.note(tensor.storage().unsafeGetStorageImpl(), op);
+    for (CheckpointRegion* r = outer_; r != nullptr; r = r->outer_)
+      r->inside_.note(tensor.storage().unsafeGetStorageImpl(), op);
     return keep_outside(tensor, true);
   }
   [[nodiscard]] std::shared_ptr<SavedTensor> keep_outside(const at::Tensor& tensor, bool wanted) {
@@ -157,7 +169,8 @@ class ForwardRegion final : public CheckpointRegion {
     frame_->arguments.push_back(std::move(argument));
   }
 
-  void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) override {
+  void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+             torch::jit::Stack& stack) override {
     const OpFacts& facts = facts_of(op);
     const auto arguments = torch::jit::last(stack, op.schema().arguments().size());
     before_writes(facts, arguments);
@@ -166,7 +179,8 @@ class ForwardRegion final : public CheckpointRegion {
     run_in(below(), op, keys, stack);
     const auto results = torch::jit::last(stack, op.schema().returns().size());
     inside_.note_results(facts, given, results);
-    if (frame_->options.keep && frame_->options.keep(facts.name)) keep_results(facts, given, results);
+    if (frame_->options.keep && frame_->options.keep(facts.name))
+      keep_results(facts, given, results);
   }
 
   void before_writes(const OpFacts& facts, c10::ArrayRef<c10::IValue> arguments) {
@@ -184,25 +198,30 @@ class ForwardRegion final : public CheckpointRegion {
   static bool recorded_by_autograd(c10::ArrayRef<c10::IValue> arguments) {
     bool recorded = false;
     for (const c10::IValue& argument : arguments)
-      for_each_tensor_of(argument, [&](const at::Tensor& t) { recorded = recorded || t.requires_grad(); });
+      for_each_tensor_of(argument,
+                         [&](const at::Tensor& t) { recorded = recorded || t.requires_grad(); });
     return recorded && at::GradMode::is_enabled();
   }
 
   void before_write(const OpFacts& facts, const at::Tensor& t, bool recorded) {
     const c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
     if (inside_.maker(t) != nullptr) {
-      if (const auto it = kept_in_.find(storage); it != kept_in_.end()) frame_->kept[it->second].results.clear();
+      if (const auto it = kept_in_.find(storage); it != kept_in_.end())
+        frame_->kept[it->second].results.clear();
       return;
     }
     for (const auto& [written, holds] : written_)
       if (written == storage) return;
-    const bool is_argument = std::any_of(argument_storages_.begin(), argument_storages_.end(),
-                                         [&](const auto& weak) { return weak._unsafe_get_target() == storage; });
+    const bool is_argument =
+        std::any_of(argument_storages_.begin(), argument_storages_.end(),
+                    [&](const auto& weak) { return weak._unsafe_get_target() == storage; });
     if (recorded && !is_argument)
-      throw Error(Errc::recompute_failed, "checkpoint: " + facts.name + " writes in place to a tensor (" +
-                                              shape_text(t.sizes(), t.scalar_type()) +
-                                              ") that the function captures, and autograd records it; computing again would record it a "
-                                              "second time: pass the tensor as an argument, or write to a clone");
+      throw Error(Errc::recompute_failed,
+                  "checkpoint: " + facts.name + " writes in place to a tensor (" +
+                      shape_text(t.sizes(), t.scalar_type()) +
+                      ") that the function captures, and autograd records it; computing again "
+                      "would record it a "
+                      "second time: pass the tensor as an argument, or write to a clone");
     save_contents(facts, t, is_argument);
   }
 
@@ -213,7 +232,8 @@ class ForwardRegion final : public CheckpointRegion {
     frame_->old.push_back(std::move(old));
     written_.emplace_back(t.storage().unsafeGetStorageImpl(), t.storage());
     for (std::size_t i = 0; i < argument_storages_.size(); ++i) {
-      if (argument_storages_[i]._unsafe_get_target() != t.storage().unsafeGetStorageImpl()) continue;
+      if (argument_storages_[i]._unsafe_get_target() != t.storage().unsafeGetStorageImpl())
+        continue;
       frame_->arguments[i].old = static_cast<std::ptrdiff_t>(frame_->old.size()) - 1;
       frame_->arguments[i].tensor.reset();
     }
@@ -227,21 +247,26 @@ class ForwardRegion final : public CheckpointRegion {
       if (argument.isGenerator()) generator = argument.toGenerator();
       for_each_tensor_of(argument, [&](const at::Tensor& t) { device = t.device(); });
     }
-    if (!generator.defined() && device.type() != at::kCPU) generator = at::globalContext().defaultGenerator(device);
+    if (!generator.defined() && device.type() != at::kCPU)
+      generator = at::globalContext().defaultGenerator(device);
     if (!generator.defined() || generator == at::detail::getDefaultCPUGenerator()) return;
     for (const GeneratorCopy& known : frame_->then.others)
       if (known.generator == generator) return;
     frame_->then.others.emplace_back(generator);
   }
 
-  void keep_results(const OpFacts& facts, const StoragesMadeInside::Arguments& given, c10::ArrayRef<c10::IValue> results) {
+  void keep_results(const OpFacts& facts, const StoragesMadeInside::Arguments& given,
+                    c10::ArrayRef<c10::IValue> results) {
     KeptCall& call = frame_->kept.emplace_back();
     call.op = &facts;
     for (const c10::IValue& result : results) {
-      if (!result.isTensor() || !result.toTensor().defined() || !is_plain(result.toTensor())) return call.results.clear();
+      if (!result.isTensor() || !result.toTensor().defined() || !is_plain(result.toTensor()))
+        return call.results.clear();
       const at::Tensor& t = result.toTensor();
       const c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
-      if (std::find(given.begin(), given.end(), storage) != given.end()) return call.results.clear();  // a view, or written in place
+      // a view, or written in place
+      if (std::find(given.begin(), given.end(), storage) != given.end())
+        return call.results.clear();
       call.results.emplace_back(keep_outside(t, true), WriteMark(t));
       kept_in_[storage] = frame_->kept.size() - 1;
     }
@@ -249,19 +274,23 @@ class ForwardRegion final : public CheckpointRegion {
   }
 
   std::shared_ptr<CheckpointFrame> frame_;
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> argument_storages_{};  // weak: their addresses are not used again
+  // weak: their addresses are not used again
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> argument_storages_{};
   std::vector<std::pair<const c10::StorageImpl*, c10::Storage>> written_{};
   std::unordered_map<const c10::StorageImpl*, std::size_t> kept_in_{};
 };
 
 class RecomputeRegion final : public CheckpointRegion {
  public:
-  /// Everything that backward wants has been made again. No std::exception: a function that handles those lets it pass.
+  /// Everything that backward wants has been made again. No std::exception: a function that handles
+  /// those lets it pass.
   struct Enough {};
 
   explicit RecomputeRegion(CheckpointFrame& frame) : CheckpointRegion(nullptr), frame_(frame) {
-    for (std::size_t i = 0; i < frame_.items.size(); ++i) missing_ += frame_.is_missing(i) ? 1U : 0U;
-    last_pass_ = torch::autograd::get_current_graph_task_id() >= 0 && !torch::autograd::get_current_graph_task_keep_graph();
+    for (std::size_t i = 0; i < frame_.items.size(); ++i)
+      missing_ += frame_.is_missing(i) ? 1U : 0U;
+    last_pass_ = torch::autograd::get_current_graph_task_id() >= 0 &&
+                 !torch::autograd::get_current_graph_task_keep_graph();
   }
   ~RecomputeRegion() override {
     for (auto mark = written_.rbegin(); mark != written_.rend(); ++mark) mark->set_back();
@@ -271,7 +300,8 @@ class RecomputeRegion final : public CheckpointRegion {
     const std::size_t index = next_++;
     if (index < frame_.items.size()) offer(index, tensor);
     else if (frame_.complete) throw_more(tensor);
-    return wanted ? std::make_shared<SavedAsItIs>(tensor) : nullptr;  // held for backward passes inside of the function
+    // held for backward passes inside of the function
+    return wanted ? std::make_shared<SavedAsItIs>(tensor) : nullptr;
   }
 
   /// To be called when the function has come to its end.
@@ -280,24 +310,31 @@ class RecomputeRegion final : public CheckpointRegion {
     std::size_t first = 0;
     while (!frame_.is_missing(first)) ++first;
     const SavedItem& item = frame_.items[first];
-    throw Error(Errc::recompute_failed, "checkpoint: computed again, the function saved " + std::to_string(next_) +
-                                            " tensors for backward, and " + std::to_string(frame_.items.size()) +
-                                            " the first time; the first that is missing was made by " + maker_text(item.maker) + " (" +
-                                            shape_text(item.sizes, item.dtype) + "). " + what_to_do);
+    throw Error(Errc::recompute_failed,
+                "checkpoint: computed again, the function saved " + std::to_string(next_) +
+                    " tensors for backward, and " + std::to_string(frame_.items.size()) +
+                    " the first time; the first that is missing was made by " +
+                    maker_text(item.maker) + " (" + shape_text(item.sizes, item.dtype) + "). " +
+                    what_to_do);
   }
 
  private:
   static constexpr const char* what_to_do =
-      "The function must do the same both times: let nothing that it reads change between forward and backward, or pass it as an argument";
+      "The function must do the same both times: let nothing that it reads change between forward "
+      "and backward, or pass it as an argument";
 
   void offer(std::size_t index, const at::Tensor& tensor) {
     const SavedItem& item = frame_.items[index];
     if (item.made_inside && item.dtype != at::ScalarType::Undefined &&
-        (tensor.sizes() != c10::IntArrayRef(item.sizes) || tensor.scalar_type() != item.dtype || tensor.device() != item.device))
-      throw Error(Errc::recompute_failed, "checkpoint: computed again, tensor " + std::to_string(index) + " that is saved for backward is " +
-                                              shape_text(tensor.sizes(), tensor.scalar_type()) + ", made by " +
-                                              maker_text(inside_.maker(tensor)) + "; the first time it was " +
-                                              shape_text(item.sizes, item.dtype) + ", made by " + maker_text(item.maker) + ". " + what_to_do);
+        (tensor.sizes() != c10::IntArrayRef(item.sizes) || tensor.scalar_type() != item.dtype ||
+         tensor.device() != item.device))
+      throw Error(Errc::recompute_failed,
+                  "checkpoint: computed again, tensor " + std::to_string(index) +
+                      " that is saved for backward is " +
+                      shape_text(tensor.sizes(), tensor.scalar_type()) + ", made by " +
+                      maker_text(inside_.maker(tensor)) + "; the first time it was " +
+                      shape_text(item.sizes, item.dtype) + ", made by " + maker_text(item.maker) +
+                      ". " + what_to_do);
     if (frame_.is_missing(index)) {
       frame_.ready[index] = detached(tensor);
       --missing_;
@@ -306,13 +343,17 @@ class RecomputeRegion final : public CheckpointRegion {
   }
 
   [[noreturn]] void throw_more(const at::Tensor& tensor) const {
-    throw Error(Errc::recompute_failed, "checkpoint: computed again, the function saves more tensors for backward than the " +
-                                            std::to_string(frame_.items.size()) + " of the first time; the first of them was made by " +
-                                            maker_text(inside_.maker(tensor)) + " (" + shape_text(tensor.sizes(), tensor.scalar_type()) +
-                                            "). " + what_to_do);
+    throw Error(
+        Errc::recompute_failed,
+        "checkpoint: computed again, the function saves more tensors for backward than the " +
+            std::to_string(frame_.items.size()) +
+            " of the first time; the first of them was made by " +
+            maker_text(inside_.maker(tensor)) + " (" +
+            shape_text(tensor.sizes(), tensor.scalar_type()) + "). " + what_to_do);
   }
 
-  void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) override {
+  void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+             torch::jit::Stack& stack) override {
     const OpFacts& facts = facts_of(op);
     const auto arguments = torch::jit::last(stack, op.schema().arguments().size());
     const StoragesMadeInside::Arguments given = StoragesMadeInside::storages_of(arguments);
@@ -324,7 +365,8 @@ class RecomputeRegion final : public CheckpointRegion {
     inside_.note_results(facts, given, torch::jit::last(stack, op.schema().returns().size()));
   }
 
-  // Their contents are put back after the run; the count of their writes too, or others who saved them would refuse them.
+  // Their contents are put back after the run; the count of their writes too, or others who saved
+  // them would refuse them.
   void note_writes(const OpFacts& facts, c10::ArrayRef<c10::IValue> arguments) {
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       if (!facts.writes[i]) continue;
@@ -340,17 +382,21 @@ class RecomputeRegion final : public CheckpointRegion {
     if (index >= frame_.kept.size()) return false;
     KeptCall& call = frame_.kept[index];
     if (call.op != &facts)
-      throw Error(Errc::recompute_failed, "checkpoint: computed again, call " + std::to_string(index) + " of those whose results are kept is " +
-                                              facts.name + "; the first time it was " + call.op->name + ". " + what_to_do);
+      throw Error(Errc::recompute_failed,
+                  "checkpoint: computed again, call " + std::to_string(index) +
+                      " of those whose results are kept is " + facts.name +
+                      "; the first time it was " + call.op->name + ". " + what_to_do);
     if (call.results.empty()) return false;
     for (const auto& [result, mark] : call.results)
       if (mark.written_since()) return false;
     std::vector<at::Tensor> results;
-    for (const auto& [result, mark] : call.results) results.push_back(result->get().variable_data());
+    for (const auto& [result, mark] : call.results)
+      results.push_back(result->get().variable_data());
     torch::jit::drop(stack, op.schema().arguments().size());
     for (at::Tensor& result : results) stack.emplace_back(std::move(result));
     if (call.generator_after) call.generator_after->restore();
-    if (last_pass_) call.results.clear();  // from here on backward's own items hold what is needed of them
+    // from here on backward's own items hold what is needed of them
+    if (last_pass_) call.results.clear();
     return true;
   }
 
@@ -362,18 +408,22 @@ class RecomputeRegion final : public CheckpointRegion {
 
 namespace detail {
 
-/// A tensor that is no leaf and comes from nowhere: the function may write to it in place, as it could to the argument.
+/// A tensor that is no leaf and comes from nowhere: the function may write to it in place, as it
+/// could to the argument.
 template <class Node = torch::autograd::Identity>
 void make_inner_node(at::Tensor& t) {
-  using Pointer = std::remove_cvref_t<decltype(t.grad_fn())>;  // 2.13 counts references in the node, earlier versions beside it
+  // 2.13 counts references in the node, earlier versions beside it
+  using Pointer = std::remove_cvref_t<decltype(t.grad_fn())>;
   Pointer node;
-  if constexpr (std::is_constructible_v<Pointer, std::shared_ptr<Node>>) node = std::make_shared<Node>();
+  if constexpr (std::is_constructible_v<Pointer, std::shared_ptr<Node>>)
+    node = std::make_shared<Node>();
   else node = c10::make_intrusive<Node>();
   const std::uint32_t output = node->add_input_metadata(t);
   torch::autograd::impl::set_gradient_edge(t, {std::move(node), output});
 }
 
-/// The arguments as they were: new tensors, so that nothing that is done to them reaches the ones of the user.
+/// The arguments as they were: new tensors, so that nothing that is done to them reaches the ones
+/// of the user.
 inline std::vector<at::Tensor> arguments_again(CheckpointFrame& frame) {
   std::vector<at::Tensor> copies(frame.old.size()), tensors;
   for (std::size_t i = 0; i < frame.arguments.size(); ++i) {
@@ -381,15 +431,18 @@ inline std::vector<at::Tensor> arguments_again(CheckpointFrame& frame) {
     at::Tensor t;
     if (a.old >= 0) {
       at::Tensor& copy = copies[static_cast<std::size_t>(a.old)];
-      if (!copy.defined()) copy = copy_unseen(frame.old[static_cast<std::size_t>(a.old)].bytes->get());
+      if (!copy.defined())
+        copy = copy_unseen(frame.old[static_cast<std::size_t>(a.old)].bytes->get());
       t = tensor_over(copy.storage(), a.geometry, copy);
     } else {
       t = a.tensor->get().variable_data();
       if (a.mark.written_since())
         throw Error(Errc::recompute_failed,
-                    "checkpoint: argument " + std::to_string(i) + " (" + shape_text(t.sizes(), t.scalar_type()) +
-                        ") was written in place after the forward (version " + std::to_string(a.mark.count()) + ", was " +
-                        std::to_string(a.mark.then()) + "); computing again needs what it was: write to a clone");
+                    "checkpoint: argument " + std::to_string(i) + " (" +
+                        shape_text(t.sizes(), t.scalar_type()) +
+                        ") was written in place after the forward (version " +
+                        std::to_string(a.mark.count()) + ", was " + std::to_string(a.mark.then()) +
+                        "); computing again needs what it was: write to a clone");
     }
     if (a.requires_grad && a.leaf) t.set_requires_grad(true);
     else if (a.requires_grad) make_inner_node(t);
@@ -427,7 +480,8 @@ class [[nodiscard]] OldContentsScope {
 inline void CheckpointFrame::recompute(int task) {
   if (running_)
     throw Error(Errc::recompute_failed,
-                "checkpoint: computing a region again needs a tensor of that same region; do not keep tensors of the first run in the function");
+                "checkpoint: computing a region again needs a tensor of that same region; do not "
+                "keep tensors of the first run in the function");
   ready.clear();
   ready_for_ = task;
   struct Running {

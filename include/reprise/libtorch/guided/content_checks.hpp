@@ -1,10 +1,12 @@
 #pragma once
-// Whether what runs again starts from the same bytes and makes the same bytes: a check for whoever doubts a result.
+// Whether what runs again starts from the same bytes and makes the same bytes: a check for whoever
+// doubts a result.
 //
 //   MemoryBudget budget{4_GiB, {.verify = true}};
 //
-// keeps a digest of everything that an op read and made when it first ran, and compares when it runs again. The first difference throws
-// and names the op and the value; without the check it would become a wrong gradient much later. Costs a pass over every operand.
+// keeps a digest of everything that an op read and made when it first ran, and compares when it
+// runs again. The first difference throws and names the op and the value; without the check it
+// would become a wrong gradient much later. Costs a pass over every operand.
 
 #include <algorithm>
 #include <cstddef>
@@ -28,7 +30,8 @@ namespace detail {
 
 /// Of the bytes that a tensor shows; what lies between them may never have been written.
 [[nodiscard]] inline std::uint64_t digest_of(const c10::StorageImpl& storage, const Geometry& g) {
-  const auto* bytes = static_cast<const std::byte*>(const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks().get());
+  const auto* bytes = static_cast<const std::byte*>(
+      const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks().get());
   if (bytes == nullptr || std::ranges::find(g.sizes, 0) != g.sizes.end()) return 0;
   struct Dimension {
     std::int64_t stride, size;
@@ -59,33 +62,48 @@ namespace detail {
 class ContentChecks {
  public:
   /// The call has not run: what its argument number k holds.
-  void note_operand(const Call& call, NodeId node, std::size_t k, const Recording& recording, const c10::StorageImpl& storage) {
-    operands_[key(node, k)] = detail::digest_of(storage, recording.values[call.reads[k].value.index].geometry);
+  void note_operand(const Call& call, NodeId node, std::size_t k, const Recording& recording,
+                    const c10::StorageImpl& storage) {
+    operands_[key(node, k)] =
+        detail::digest_of(storage, recording.values[call.reads[k].value.index].geometry);
   }
   /// A call has made this.
   void note_result(const Recording& recording, ValueId value, const c10::StorageImpl& storage) {
     results_[value.index] = detail::digest_of(storage, recording.values[value.index].geometry);
   }
 
-  void check_operand(const Recording& recording, NodeId node, std::size_t k, const c10::StorageImpl& storage) const {
+  void check_operand(const Recording& recording, NodeId node, std::size_t k,
+                     const c10::StorageImpl& storage) const {
     const auto it = operands_.find(key(node, k));
     const ValueId operand = recording.calls[node.index].reads[k].value;
-    if (it != operands_.end() && it->second != detail::digest_of(storage, recording.values[operand.index].geometry))
-      throw Error(Errc::capture_failed, "verify: node " + std::to_string(node.index) + " (" + recording.calls[node.index].op_name() +
-                                            ") must be recomputed, but its operand, " + detail::describe(recording, operand) +
+    if (it != operands_.end() &&
+        it->second != detail::digest_of(storage, recording.values[operand.index].geometry))
+      throw Error(Errc::capture_failed, "verify: node " + std::to_string(node.index) + " (" +
+                                            recording.calls[node.index].op_name() +
+                                            ") must be recomputed, but its operand, " +
+                                            detail::describe(recording, operand) +
                                             ", has changed since its first run");
   }
-  /// `recomputed`: a call has run again and made this; else the bytes are those that the user's ops are about to read.
-  void check_result(const Recording& recording, ValueId value, const c10::StorageImpl& storage, bool recomputed) const {
+  /// `recomputed`: a call has run again and made this; else the bytes are those that the user's ops
+  /// are about to read.
+  void check_result(const Recording& recording, ValueId value, const c10::StorageImpl& storage,
+                    bool recomputed) const {
     const auto it = results_.find(value.index);
-    if (it == results_.end() || it->second == detail::digest_of(storage, recording.values[value.index].geometry)) return;
-    throw Error(Errc::capture_failed,
-                "verify: " + (recomputed ? "recomputing " + detail::describe(recording, value) + " gave other bytes than its first run"
-                                         : detail::describe(recording, value) + " was changed after its node ran, and not by an op"));
+    if (it == results_.end() ||
+        it->second == detail::digest_of(storage, recording.values[value.index].geometry))
+      return;
+    throw Error(
+        Errc::capture_failed,
+        "verify: " + (recomputed ? "recomputing " + detail::describe(recording, value) +
+                                       " gave other bytes than its first run"
+                                 : detail::describe(recording, value) +
+                                       " was changed after its node ran, and not by an op"));
   }
 
  private:
-  static std::uint64_t key(NodeId node, std::size_t k) { return (std::uint64_t{node.index} << 16) | k; }
+  static std::uint64_t key(NodeId node, std::size_t k) {
+    return (std::uint64_t{node.index} << 16) | k;
+  }
 
   std::unordered_map<std::uint64_t, std::uint64_t> operands_;
   std::unordered_map<std::uint32_t, std::uint64_t> results_;

@@ -1,6 +1,7 @@
 #pragma once
-// One step of the user's own code, kept inside a budget while it runs: the recorder sees each op before it runs, and the guide
-// brings back what the op reads; after it, the guide gives up what the plan gives up.
+// One step of the user's own code, kept inside a budget while it runs: the recorder sees each op
+// before it runs, and the guide brings back what the op reads; after it, the guide gives up what
+// the plan gives up.
 //
 //   user's op        conv  relu  pool ........ grad (reads relu's result through a saved tensor)
 //   the guide                        drop relu ▲ conv, relu run again from *this* step's calls; the bytes go back under the tensor
@@ -9,8 +10,9 @@
 //   planned   the stream of ops matches a plan, node by node: drops and recomputations stand where the plan has them
 //   online    no plan, or the stream has left it: when an allocation would pass the budget, an eviction policy picks
 //
-// Either way whatever an op reads is there when it runs, and what could not be made again is never dropped. In layers: remaker.hpp
-// brings back, plan_follower.hpp carries a plan out, this header decides between the two ways.
+// Either way whatever an op reads is there when it runs, and what could not be made again is never
+// dropped. In layers: remaker.hpp brings back, plan_follower.hpp carries a plan out, this header
+// decides between the two ways.
 
 #include <cstdint>
 #include <functional>
@@ -29,12 +31,15 @@ namespace reprise {
 template <EvictionPolicy Policy>
 class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower {
  public:
-  /// What to follow for a step that has come so far and goes on with this op; none for no plan. Asked at the first op, and again where a
-  /// stream has left its plan.
-  using Choose = std::function<std::shared_ptr<const PlannedStream>(const Recording& so_far, const Call& next, Bytes base)>;
+  /// What to follow for a step that has come so far and goes on with this op; none for no plan.
+  /// Asked at the first op, and again where a stream has left its plan.
+  using Choose = std::function<std::shared_ptr<const PlannedStream>(const Recording& so_far,
+                                                                    const Call& next, Bytes base)>;
 
-  /// `limit` 0: none. Where it cannot be kept, an error is thrown, with what `advice` says, or the step goes on above it.
-  Guide(Bytes limit, bool throws, SpillFile& file, Policy policy, Choose choose, std::function<std::string()> advice)
+  /// `limit` 0: none. Where it cannot be kept, an error is thrown, with what `advice` says, or the
+  /// step goes on above it.
+  Guide(Bytes limit, bool throws, SpillFile& file, Policy policy, Choose choose,
+        std::function<std::string()> advice)
       : PlanFollower(this, file),
         limit_(limit),
         throws_(throws),
@@ -72,7 +77,8 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   void pin(const at::Tensor& tensor) {
     if (!tensor.defined() || !is_plain(tensor)) return;
     const std::lock_guard lock(recorder_.guard());
-    static_cast<void>(recorder_.value_of(tensor));  // also of one that no op of the step has read yet
+    // also of one that no op of the step has read yet
+    static_cast<void>(recorder_.value_of(tensor));
     const StorageIndex s = recorder_.storages().find(tensor.storage().unsafeGetStorageImpl());
     if (s == no_storage) return;
     catch_up();
@@ -81,7 +87,8 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     recorder_.unwatch(s);
   }
 
-  /// Ends the step: everything alive is brought back, inside the limit. Throws where that does not fit.
+  /// Ends the step: everything alive is brought back, inside the limit. Throws where that does not
+  /// fit.
   [[nodiscard]] Recording finish() {
     const std::lock_guard lock(recorder_.guard());
     catch_up();
@@ -105,14 +112,15 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     return recording;
   }
 
-  // ── around each op ────────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── around each op ─────────────────────────────────────────────────────────────────────────────
 
   MemoryGate* gate() override { return this; }
   void left() override { leave_thread(); }
 
   void ready(const Call& call, std::span<const StorageIndex> writes) override {
     ++clock_;
-    PageBlocks::limit_here() = limit_;  // of this thread: one that has joined, or one that did not see the limit change
+    // of this thread: one that has joined, or one that did not see the limit change
+    PageBlocks::limit_here() = limit_;
     op_ = &call.facts->name;
     catch_up();
     undo_takeover();
@@ -145,7 +153,8 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     begin_takeover(call);
   }
 
-  void after(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> results, NodeId node) override {
+  void after(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> results,
+             NodeId node) override {
     const Call& call = recording().calls[node.index];
     catch_up();
     if (taking_over()) end_takeover(results[0].toTensor());
@@ -175,20 +184,24 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
       return true;
     }
     catch_up();
-    if (storages_.where(s) == Where::moved_out || storages_.where(s) == Where::dropped) bring_back(s);
+    if (storages_.where(s) == Where::moved_out || storages_.where(s) == Where::dropped)
+      bring_back(s);
     if (storages_.edges_written(s)) {  // since before: what it was is wanted once more
       host_has_written(s);
       return true;
     }
     const ValueId newest = recorder_.newest_in(s);
     const NodeId maker = newest.valid() ? recording().values[newest.index].producer : NodeId{};
-    const bool expected = stream_ != nullptr && maker.valid() && !stream_->recording->calls[maker.index].repeatable;
+    const bool expected =
+        stream_ != nullptr && maker.valid() && !stream_->recording->calls[maker.index].repeatable;
     if (!expected) leave_stream("the host took a pointer");
-    const Readers readers = newest.valid() ? readers_[newest.index] : Readers{};  // the end of the version forgets them
+    // the end of the version forgets them
+    const Readers readers = newest.valid() ? readers_[newest.index] : Readers{};
     if (newest.valid()) makeable_[newest.index] = pure_[newest.index] = false;
     end_version(s);
     if (maker.valid()) recorder_.forbid_again(maker);
-    for (NodeId reader : readers) recorder_.forbid_again(reader);  // what it read may be gone by the next time
+    // what it read may be gone by the next time
+    for (NodeId reader : readers) recorder_.forbid_again(reader);
     marks_[s].pinned = true;
     marks_[s].exposed = true;
     marks_[s].told = true;
@@ -203,7 +216,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     if (newest.valid() && is_awaited(newest)) throw written_too_late(newest);
   }
 
-  // ── memory ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── memory ─────────────────────────────────────────────────────────────────────────────────────
 
   void before_allocation(Bytes bytes) override {
     if (limit_ <= Bytes{0} || cpu_memory().live() + bytes <= limit_) return;
@@ -214,14 +227,16 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     }
     went_over_ = went_over_ || cpu_memory().live() + bytes > limit_;
   }
-  [[nodiscard]] Microseconds time_spent() const override { return storages_.transfers().time_out + storages_.transfers().time_in; }
+  [[nodiscard]] Microseconds time_spent() const override {
+    return storages_.transfers().time_out + storages_.transfers().time_in;
+  }
   void after_release(Bytes bytes, std::uint64_t serial) override {
     if (serial > recorder_.start_serial()) return;
     const std::lock_guard lock(recorder_.guard());  // a thread that has joined may be in an op
     if (!freeing_ && recorder_.is_on()) recorder_.note_release(bytes);
   }
 
-  // ── pointers that are used ────────────────────────────────────────────────────────────────────────────────────────────
+  // ── pointers that are used ─────────────────────────────────────────────────────────────────────
 
   void make_room(Bytes bytes) override { before_allocation(bytes); }
   void touched(StorageIndex s, bool writes) override {
@@ -232,7 +247,8 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     marks_[s].pinned = true;
     policy_.erase(s);
     bring_back(s);
-    if (recorder_.is_persistent(s) && !marks_[s].exposed && !marks_[s].lingers) storages_.watch_writes(s);
+    if (recorder_.is_persistent(s) && !marks_[s].exposed && !marks_[s].lingers)
+      storages_.watch_writes(s);
   }
   void was_touched(StorageIndex s, bool writes) override {
     const ValueId newest = recorder_.newest_in(s);
@@ -245,7 +261,8 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   bool died(StorageIndex s) override {
     policy_.erase(s);
     if (s >= marks_.size()) return false;
-    if (recorder_.is_on() && (marks_[s].told || outlives_unread(s) || recorder_.is_persistent(s))) recorder_.note_release(s);
+    if (recorder_.is_on() && (marks_[s].told || outlives_unread(s) || recorder_.is_persistent(s)))
+      recorder_.note_release(s);
     const ValueId v = recorder_.newest_in(s);
     if (v.valid() && !pure(v)) tell_of_dependants(v);
     if (stream_ != nullptr && wanted_by_plan(s)) return true;
@@ -258,11 +275,13 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     const std::lock_guard lock(recorder_.guard());
     leave_plan("memory ran out");
     ask_ = false;
-    if (!std::exchange(ran_out_, true) && !throws_ && needed_before_) raise_limit(recorder_.base() + needed_before_(recording()));
+    if (!std::exchange(ran_out_, true) && !throws_ && needed_before_)
+      raise_limit(recorder_.base() + needed_before_(recording()));
     go_online();
     int repriced = 0;
     while (cpu_memory().live() + bytes > std::max(limit_, raised_)) {
-      auto victim = policy_.pick(clock_, [this](std::uint32_t s) { return may_go(s) && !marks_[s].unread; });
+      auto victim =
+          policy_.pick(clock_, [this](std::uint32_t s) { return may_go(s) && !marks_[s].unread; });
       if (!victim) victim = policy_.pick(clock_, [this](std::uint32_t s) { return may_go(s); });
       if (!victim) return false;
       if (repriced < most_repriced && costs_more_now(*victim)) ++repriced;
@@ -271,12 +290,14 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     return true;
   }
 
-  // Threads that are not part of the step ask nobody: what they have taken since the last op is made up for at the next one.
+  // Threads that are not part of the step ask nobody: what they have taken since the last op is
+  // made up for at the next one.
   void make_room_for_others() {
-    if (limit_ > Bytes{0} && cpu_memory().live() > std::max(limit_, raised_)) static_cast<void>(evict_for({}));
+    if (limit_ > Bytes{0} && cpu_memory().live() > std::max(limit_, raised_))
+      static_cast<void>(evict_for({}));
   }
 
-  // ── planned or online ─────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── planned or online ──────────────────────────────────────────────────────────────────────────
 
   void find_plan(const Call& call) {
     ask_ = false;
@@ -311,8 +332,8 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     return maker.valid() && maker.index + 1 < recording().calls.size();
   }
 
-  // A pointer is used, perhaps on a thread that has not joined: what has to be made for it asks this gate, and nobody can be told that it
-  // does not fit.
+  // A pointer is used, perhaps on a thread that has not joined: what has to be made for it asks
+  // this gate, and nobody can be told that it does not fit.
   class GoingOn {
    public:
     explicit GoingOn(Guide& guide)
@@ -382,7 +403,7 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     PageBlocks::limit_here() = {};
   }
 
-  // ── without a plan ────────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── without a plan ─────────────────────────────────────────────────────────────────────────────
 
   void go_online() {
     if (online_) return;
@@ -392,7 +413,8 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   }
 
   [[nodiscard]] bool may_go(StorageIndex s) const {
-    if (marks_[s].running > 0 || marks_[s].pinned || (marks_[s].unread && marks_[s].factory)) return false;
+    if (marks_[s].running > 0 || marks_[s].pinned || (marks_[s].unread && marks_[s].factory))
+      return false;
     const bool can_be_made = makeable(recorder_.newest_in(s));
     if (storages_.where(s) == Where::held) return can_be_made && !counters_.only_spills;
     if (storages_.where(s) != Where::resident) return false;
@@ -411,7 +433,8 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
   }
 
   void touch(StorageIndex s) {
-    const bool in_memory = storages_.where(s) == Where::resident || storages_.where(s) == Where::held;
+    const bool in_memory =
+        storages_.where(s) == Where::resident || storages_.where(s) == Where::held;
     if (!in_memory || storages_.bytes(s) == Bytes{0} || marks_[s].pinned) return policy_.erase(s);
     marks_[s].used = clock_;
     price(s, cost_of(s));
@@ -421,7 +444,8 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     policy_.touch(s, {storages_.bytes(s), cost, marks_[s].used});
   }
 
-  // Much of what it would be made from may have gone since it was priced. Then it is priced anew, and another one may be the better choice.
+  // Much of what it would be made from may have gone since it was priced. Then it is priced anew,
+  // and another one may be the better choice.
   [[nodiscard]] bool costs_more_now(StorageIndex s) {
     const Microseconds cost = cost_of(s);
     if (cost.count <= worth_repricing * marks_[s].cost.count) return false;
@@ -438,7 +462,8 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
       bool& freeing;
       ~Freed() { freeing = false; }
     } freed{freeing_};
-    const bool drops = makeable(newest) && (unasked || !counters_.only_spills || !storages_.may_move_out(s));
+    const bool drops =
+        makeable(newest) && (unasked || !counters_.only_spills || !storages_.may_move_out(s));
     if (drops) storages_.drop(s, detail::describe(recording(), newest));
     else if (!storages_.move_out(s, detail::describe(recording(), newest))) return;
     ++counters_.evicted;
@@ -466,15 +491,19 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     for (StorageIndex s = 0; s < storages_.size(); ++s) {
       if (storages_.where(s) != Where::resident && storages_.where(s) != Where::held) continue;
       const ValueId v = recorder_.newest_in(s);
-      shares.add(recording().values[v.index].role, storages_.bytes(s), detail::describe(recording(), v));
+      shares.add(recording().values[v.index].role, storages_.bytes(s),
+                 detail::describe(recording(), v));
     }
-    shares.add(Role::other, cpu_memory().live() - shares.total(), "what no op of the step has touched");
+    shares.add(Role::other, cpu_memory().live() - shares.total(),
+               "what no op of the step has touched");
     shares.add(Role::activation, bytes, "what is asked for now");
-    return Error(Errc::budget_unreachable, (op_ == nullptr ? std::string("an allocation outside of any op") : *op_) + " needs " +
-                                               format_bytes(needed) + " (" + std::to_string(needed.count) +
-                                               " bytes) at once: what it reads and makes, and what cannot be given up. The budget is " +
-                                               format_bytes(limit_) + " (" + std::to_string(limit_.count) + " bytes).\n" + shares.text() +
-                                               (advice_ ? advice_() : std::string{}));
+    return Error(Errc::budget_unreachable,
+                 (op_ == nullptr ? std::string("an allocation outside of any op") : *op_) +
+                     " needs " + format_bytes(needed) + " (" + std::to_string(needed.count) +
+                     " bytes) at once: what it reads and makes, and what cannot be given up. The "
+                     "budget is " +
+                     format_bytes(limit_) + " (" + std::to_string(limit_.count) + " bytes).\n" +
+                     shares.text() + (advice_ ? advice_() : std::string{}));
   }
 
   static constexpr int most_repriced = 16;  // for one allocation: a choice has a bound

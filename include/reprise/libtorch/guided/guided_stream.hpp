@@ -1,11 +1,13 @@
 #pragma once
-// When two steps made the same stream of ops: node by node the same operator over the same values, in the same shapes.
+// When two steps made the same stream of ops: node by node the same operator over the same values,
+// in the same shapes.
 //
 //   recorded   mm(x, w) -> h [32, 64]    relu(h) -> r [32, 64]    …        known.calls[1]
 //   this step  mm(x, w) -> h [32, 64]    relu(h) -> r [32, 64]             same_call(known, recording, NodeId{1}, call)
 //
-// Operands are compared by value id: ids are given in the order in which values come, so that equal streams have equal ids. Numbers
-// may differ (a learning rate): what is run again is run with this step's.
+// Operands are compared by value id: ids are given in the order in which values come, so that equal
+// streams have equal ids. Numbers may differ (a learning rate): what is run again is run with this
+// step's.
 
 #include <algorithm>
 #include <cstddef>
@@ -27,12 +29,15 @@ namespace detail {
   });
 }
 [[nodiscard]] inline bool same_results(const Call& a, const Call& b) {
-  return a.updates == b.updates && std::ranges::equal(a.results, b.results, {}, &ResultSlot::value, &ResultSlot::value);
+  return a.updates == b.updates &&
+         std::ranges::equal(a.results, b.results, {}, &ResultSlot::value, &ResultSlot::value);
 }
-/// Where in its storage a batch lies may differ, and whether something from before the step outlives it.
+/// Where in its storage a batch lies may differ, and whether something from before the step
+/// outlives it.
 [[nodiscard]] inline bool same_value(const RecordedValue& a, const RecordedValue& b) {
-  return a.bytes == b.bytes && a.alias_of == b.alias_of && a.overwrites == b.overwrites && a.producer == b.producer &&
-         a.geometry.sizes == b.geometry.sizes && a.geometry.strides == b.geometry.strides && a.geometry.dtype == b.geometry.dtype;
+  return a.bytes == b.bytes && a.alias_of == b.alias_of && a.overwrites == b.overwrites &&
+         a.producer == b.producer && a.geometry.sizes == b.geometry.sizes &&
+         a.geometry.strides == b.geometry.strides && a.geometry.dtype == b.geometry.dtype;
 }
 
 }  // namespace detail
@@ -41,7 +46,8 @@ namespace detail {
 [[nodiscard]] inline bool same_stream(const Recording& a, const Recording& b) {
   return std::ranges::equal(a.values, b.values, detail::same_value) &&
          std::ranges::equal(a.calls, b.calls, [](const Call& x, const Call& y) {
-           return detail::same_reads(x, y) && detail::same_results(x, y) && x.repeatable == y.repeatable;
+           return detail::same_reads(x, y) && detail::same_results(x, y) &&
+                  x.repeatable == y.repeatable;
          });
 }
 
@@ -50,7 +56,9 @@ namespace detail {
   const std::size_t calls = so_far.calls.size(), values = so_far.values.size();
   if (calls > known.calls.size() || values > known.values.size()) return false;
   for (std::size_t i = 0; i < calls; ++i)
-    if (!detail::same_reads(so_far.calls[i], known.calls[i]) || !detail::same_results(so_far.calls[i], known.calls[i])) return false;
+    if (!detail::same_reads(so_far.calls[i], known.calls[i]) ||
+        !detail::same_results(so_far.calls[i], known.calls[i]))
+      return false;
   for (std::size_t i = 0; i < values; ++i)
     if (!detail::same_value(so_far.values[i], known.values[i])) return false;
   return true;
@@ -63,8 +71,8 @@ namespace detail {
          begins_like(known, so_far);
 }
 
-/// A recorded stream with its graph and the plan to follow when it comes again. Without a plan the stream is followed all the same, and
-/// nothing is given up: there is room for all that it takes.
+/// A recorded stream with its graph and the plan to follow when it comes again. Without a plan the
+/// stream is followed all the same, and nothing is given up: there is room for all that it takes.
 struct PlannedStream {
   std::shared_ptr<const Recording> recording{};
   std::shared_ptr<const StepGraph> graph{};

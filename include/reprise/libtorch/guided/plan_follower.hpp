@@ -6,8 +6,8 @@
 //                          │              through a saved tensor, the bytes go under that tensor
 //                          └── conv's and relu's storages are given up here
 //
-// Each storage instance of the plan lies in a storage of the user's, or here. What the user lets go but the plan still wants is kept;
-// what the plan gives up is dropped under whoever holds it.
+// Each storage instance of the plan lies in a storage of the user's, or here. What the user lets go
+// but the plan still wants is kept; what the plan gives up is dropped under whoever holds it.
 
 #include <cstdint>
 #include <memory>
@@ -39,8 +39,8 @@ class PlanFollower : public Remaker {
     own_of_.clear();
   }
 
-  /// Another plan, whose stream is the same up to the op that comes now: what it has given up by now goes; what it has kept and the plan
-  /// before it has dropped comes back when it is read.
+  /// Another plan, whose stream is the same up to the op that comes now: what it has given up by
+  /// now goes; what it has kept and the plan before it has dropped comes back when it is read.
   void enter(std::shared_ptr<const PlannedStream> stream, NodeId now) {
     follow(std::move(stream));
     next_ = now;
@@ -55,17 +55,20 @@ class PlanFollower : public Remaker {
     }
   }
 
-  /// Does everything that the plan has before this node; calls that the recorder added on its own lie on the way.
+  /// Does everything that the plan has before this node; calls that the recorder added on its own
+  /// lie on the way.
   void follow_to(NodeId node, bool to_the_end) {
     while (stream_ != nullptr && next_.index < node.index) {
       run_occurrences(next_);
       if (stream_ == nullptr) return;
       const NodeId here = next_;
-      if (!same_call(here, recording().calls[here.index]) || !same_results(here)) return leave_plan("another op came");
+      if (!same_call(here, recording().calls[here.index]) || !same_results(here))
+        return leave_plan("another op came");
       finish_node(here);
     }
     if (stream_ == nullptr) return;
-    if (to_the_end && node.index != stream_->recording->calls.size()) leave_plan("the step ended early");
+    if (to_the_end && node.index != stream_->recording->calls.size())
+      leave_plan("the step ended early");
     else run_occurrences(node);
   }
 
@@ -81,10 +84,14 @@ class PlanFollower : public Remaker {
       if (value == no_index) continue;
       const std::uint32_t instance = resolution.values[value].storage;
       const StorageIndex s = recorder_.storage_of(call.results[k].value);
-      if (!recording().values[call.results[k].value.index].alias_of.valid()) set_newest(instance, call.results[k].value);
-      const bool moves = overwritten_summand(*stream_->graph, recording(), call.results[k].value).valid();
-      const bool stale = instances_[instance].own && (moves || call.results[k].from == ResultSlot::From::argument);
-      if (stale) release_own(instance);  // the user's copy could not be dropped, and it is the one that was written
+      if (!recording().values[call.results[k].value.index].alias_of.valid())
+        set_newest(instance, call.results[k].value);
+      const bool moves =
+          overwritten_summand(*stream_->graph, recording(), call.results[k].value).valid();
+      const bool stale =
+          instances_[instance].own && (moves || call.results[k].from == ResultSlot::From::argument);
+      // the user's copy could not be dropped, and it is the one that was written
+      if (stale) release_own(instance);
       if (moves) leave_user(instance);
       if (resolution.storages[instance].made_by != i && !stale && !moves) continue;
       instances_[instance].live = true;
@@ -94,27 +101,34 @@ class PlanFollower : public Remaker {
     free_after(i);
   }
 
-  // ── a sum over one of its summands ────────────────────────────────────────────────────────────────────────────────────
+  // ── a sum over one of its summands ─────────────────────────────────────────────────────────────
 
-  /// The op is about to run: where the plan has its result lie where one of its operands lies, it will. Only where that could be made
-  /// again, as everything that is dropped: somebody may hold it.
+  /// The op is about to run: where the plan has its result lie where one of its operands lies, it
+  /// will. Only where that could be made again, as everything that is dropped: somebody may hold
+  /// it.
   void begin_takeover(const Call& call) {
     if (!has_plan() || call.kind != CallKind::op) return;
     const Call& known = stream_->recording->calls[recorder_.calls_seen()];
     if (known.results.size() != 1) return;
-    const ValueId summand = overwritten_summand(*stream_->graph, *stream_->recording, known.results[0].value);
+    const ValueId summand =
+        overwritten_summand(*stream_->graph, *stream_->recording, known.results[0].value);
     if (!summand.valid()) return;
     const StorageIndex s = recorder_.storage_of(summand);
-    if (s == no_storage || storages_.where(s) != Where::resident || marks_[s].pinned || !makeable(recorder_.newest_in(s))) return;
+    if (s == no_storage || storages_.where(s) != Where::resident || marks_[s].pinned ||
+        !makeable(recorder_.newest_in(s)))
+      return;
     if (recorder_.host_has_written(s)) return;
     c10::Storage operand = storages_.memory_of(s);
-    if (!CountingAllocator::owns(operand.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks())) return;
+    if (!CountingAllocator::owns(operand.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks()))
+      return;
     taken_from_ = s;
     takeover_.emplace(std::move(operand));
   }
   /// It has run, and what it made is known.
   void end_takeover(const at::Tensor& result) {
-    if (takeover_->taken_by(result)) takeover_->leave(storages_.hand_over(taken_from_, detail::describe(recording(), recorder_.newest_in(taken_from_))));
+    if (takeover_->taken_by(result))
+      takeover_->leave(storages_.hand_over(
+          taken_from_, detail::describe(recording(), recorder_.newest_in(taken_from_))));
     takeover_.reset();
   }
   /// It threw, or was never heard of again.
@@ -127,13 +141,17 @@ class PlanFollower : public Remaker {
 
   [[nodiscard]] bool same_call(NodeId node, const Call& call) {
     const Recording& known = *stream_->recording;
-    return node.index < known.calls.size() && detail::same_reads(call, known.calls[node.index]) && same_values(known);
+    return node.index < known.calls.size() && detail::same_reads(call, known.calls[node.index]) &&
+           same_values(known);
   }
   [[nodiscard]] bool same_results(NodeId node) {
-    return detail::same_results(recording().calls[node.index], stream_->recording->calls[node.index]) && same_values(*stream_->recording);
+    return detail::same_results(recording().calls[node.index],
+                                stream_->recording->calls[node.index]) &&
+           same_values(*stream_->recording);
   }
 
-  /// From here on the step goes on without the plan. What the plan holds goes under the user's tensors, or is let go.
+  /// From here on the step goes on without the plan. What the plan holds goes under the user's
+  /// tensors, or is let go.
   void leave_plan(const char* why) {
     if (stream_ == nullptr) return;
     settle_instances();
@@ -151,12 +169,16 @@ class PlanFollower : public Remaker {
   /// The user's last tensor over it has died: whether the plan wants its bytes.
   [[nodiscard]] bool wanted_by_plan(StorageIndex s) const {
     if (marks_[s].instance != no_index) return instances_[marks_[s].instance].live;
-    const ValueId v = recorder_.newest_in(s);  // from before the step: perhaps something is still to be made from it
-    if (!has_plan() || !v.valid() || v.index >= stream_->graph->value_count() || recording().values[v.index].producer.valid()) return false;
+    // from before the step: perhaps something is still to be made from it
+    const ValueId v = recorder_.newest_in(s);
+    if (!has_plan() || !v.valid() || v.index >= stream_->graph->value_count() ||
+        recording().values[v.index].producer.valid())
+      return false;
     return stream_->plan->used_until(v) >= stream_->plan->begin_of(next_);
   }
 
-  /// The plan has made this storage's contents again, in memory of its own: they go under the user's tensors.
+  /// The plan has made this storage's contents again, in memory of its own: they go under the
+  /// user's tensors.
   bool supply(StorageIndex s) override {
     if (stream_ == nullptr) return false;
     const auto own = own_of_.find(recorder_.newest_in(s).index);
@@ -164,7 +186,9 @@ class PlanFollower : public Remaker {
     Instance& instance = instances_[own->second];
     if (instance.operand) return false;  // it cannot be taken from under what runs
     cpu_memory().move_out(storages_.bytes(s).count);
-    storages_.put_back(s, std::exchange(instance.own.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(), c10::DataPtr{}));
+    storages_.put_back(
+        s, std::exchange(instance.own.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(),
+                         c10::DataPtr{}));
     instance.own = {};
     instance.user = s;
     marks_[s].instance = own->second;
@@ -175,17 +199,20 @@ class PlanFollower : public Remaker {
   [[nodiscard]] bool has_elsewhere(ValueId v) const override {
     if (stream_ == nullptr || !own_of_.contains(v.index)) return false;
     const StorageIndex s = recorder_.storage_of(v);  // where settle_instances() puts it
-    return recorder_.newest_in(s) == v && (storages_.where(s) == Where::dropped || storages_.where(s) == Where::gone);
+    return recorder_.newest_in(s) == v &&
+           (storages_.where(s) == Where::dropped || storages_.where(s) == Where::gone);
   }
   /// What it may have to be made from, and cannot be made again itself, must not lie here alone.
   void before_remaking() override {
     remade_ = true;
     for (const auto& [value, instance] : own_of_)
-      if (stream_ != nullptr && !makeable(ValueId{value})) return leave_plan("something else has to be made again");
+      if (stream_ != nullptr && !makeable(ValueId{value}))
+        return leave_plan("something else has to be made again");
   }
 
   const PlannedStream* stream_ = nullptr;  // while it is followed
-  bool remade_ = false;                    // something that nobody held when the step was planned, or that the host took a pointer to
+  // something that nobody held when the step was planned, or that the host took a pointer to
+  bool remade_ = false;
 
  private:
   /// One of the plan's storage instances: in the user's storage, or here.
@@ -199,13 +226,16 @@ class PlanFollower : public Remaker {
 
   [[nodiscard]] bool has_plan() const { return stream_ != nullptr && stream_->plan.has_value(); }
 
-  // What the plan has made again goes under the user's tensors, is held for what may have to be made from it, or is let go.
+  // What the plan has made again goes under the user's tensors, is held for what may have to be
+  // made from it, or is let go.
   void settle_instances() {
     for (std::uint32_t i = 0; i < instances_.size(); ++i) {
       if (!instances_[i].own || instances_[i].operand) continue;
       const StorageIndex s = recorder_.storage_of(instances_[i].newest);
       const bool newest = recorder_.newest_in(s) == instances_[i].newest;
-      if (newest && storages_.where(s) == Where::dropped && supply(s) && !instances_[i].own) continue;  // perhaps from another instance of it
+      // perhaps from another instance of it
+      if (newest && storages_.where(s) == Where::dropped && supply(s) && !instances_[i].own)
+        continue;
       if (newest && storages_.where(s) == Where::gone) {
         forget_own(i);
         storages_.hold(s, std::exchange(instances_[i].own, {}));
@@ -221,10 +251,14 @@ class PlanFollower : public Remaker {
   void place_instances(std::uint32_t here) {
     const Resolution& resolution = stream_->plan->resolution();
     for (const ValueInstance& value : resolution.values) {
-      if (value.made_by == no_index || value.made_by >= here || stream_->graph->value(value.value).alias_of.valid()) continue;
+      if (value.made_by == no_index || value.made_by >= here ||
+          stream_->graph->value(value.value).alias_of.valid())
+        continue;
       const StorageInstance& lies_in = resolution.storages[value.storage];
       const StorageIndex s = recorder_.storage_of(value.value);
-      if (lies_in.persistent || lies_in.last < here || s == no_storage || recorder_.newest_in(s) != value.value) continue;
+      if (lies_in.persistent || lies_in.last < here || s == no_storage ||
+          recorder_.newest_in(s) != value.value)
+        continue;
       leave_user(value.storage);
       instances_[value.storage] = {true, s, {}, value.value, false};
       marks_[s].instance = value.storage;
@@ -264,7 +298,8 @@ class PlanFollower : public Remaker {
   }
 
   void end_occurrence(std::uint32_t i) {
-    for (std::uint32_t value : stream_->plan->resolution().inputs[i]) instances_[stream_->plan->resolution().values[value].storage].operand = false;
+    for (std::uint32_t value : stream_->plan->resolution().inputs[i])
+      instances_[stream_->plan->resolution().values[value].storage].operand = false;
     in_occurrence_ = false;
     if (leave_after_ != nullptr) leave_plan(leave_after_);
   }
@@ -273,14 +308,16 @@ class PlanFollower : public Remaker {
     const NodeId node = stream_->plan->schedule()[i];
     const Call& call = recording().calls[node.index];
     static_cast<void>(settle_pointer_writes(call));
-    if (!call.repeatable) return leave_plan("what something would be made from has changed");  // by the host, not in the step that was planned
+    // by the host, not in the step that was planned
+    if (!call.repeatable) return leave_plan("what something would be made from has changed");
     const Resolution& resolution = stream_->plan->resolution();
     Needed needed(marks_);
     std::vector<at::Tensor> tensors(call.reads.size());
     for (std::size_t k = 0; k < call.reads.size(); ++k) {
       if (!call.reads[k].value.valid() || is_moved_statistic(call, call.reads[k])) continue;
       tensors[k] = planned_tensor(i, node, call.reads[k].value, needed);
-      if (!tensors[k].defined()) return leave_plan("what is needed to make something again has gone");
+      if (!tensors[k].defined())
+        return leave_plan("what is needed to make something again has gone");
     }
     std::vector<c10::IValue> results;
     if (call.kind == CallKind::op) results = run_again(call, node, tensors);
@@ -294,7 +331,8 @@ class PlanFollower : public Remaker {
         instances_[instance] = {true, no_storage, tensor.storage(), {}, false};
         cpu_memory().move_out(-resolution.storages[instance].bytes.count);
       }
-      if (!recording().values[call.results[k].value.index].alias_of.valid()) set_newest(instance, call.results[k].value);
+      if (!recording().values[call.results[k].value.index].alias_of.valid())
+        set_newest(instance, call.results[k].value);
     }
   }
 
@@ -304,7 +342,9 @@ class PlanFollower : public Remaker {
     const auto inputs = stream_->graph->inputs(node);
     for (std::size_t k = 0; k < inputs.size() && root.producer.valid(); ++k) {
       if (inputs[k] != v) continue;
-      Instance& instance = instances_[stream_->plan->resolution().values[stream_->plan->resolution().inputs[occurrence][k]].storage];
+      Instance& instance = instances_[stream_->plan->resolution()
+                                          .values[stream_->plan->resolution().inputs[occurrence][k]]
+                                          .storage];
       instance.operand = true;
       if (instance.own) return over(instance.own, v);
       if (instance.user != no_storage) return tensor_in(instance.user, v, needed);
@@ -332,7 +372,8 @@ class PlanFollower : public Remaker {
     for (std::uint32_t instance : stream_->plan->frees(occurrence)) {
       Instance& it = instances_[instance];
       if (const ValueId v = stream_->plan->at_start(instance); v.valid()) {
-        const StorageIndex s = v.index < recording().values.size() ? recorder_.storage_of(v) : no_storage;
+        const StorageIndex s =
+            v.index < recording().values.size() ? recorder_.storage_of(v) : no_storage;
         let_held_go(s);
         continue;
       }
@@ -344,7 +385,8 @@ class PlanFollower : public Remaker {
     }
   }
 
-  // The plan does not need it any more; but perhaps something that was dropped can only be made from it.
+  // The plan does not need it any more; but perhaps something that was dropped can only be made
+  // from it.
   void let_own_go(std::uint32_t index) {
     const ValueId v = instances_[index].newest;
     if (makeable(v) || !has_elsewhere(v) || forget_source(v)) release_own(index);
@@ -367,8 +409,10 @@ class PlanFollower : public Remaker {
   void drop_if_possible(StorageIndex s) {
     const ValueId newest = recorder_.newest_in(s);
     if (storages_.where(s) != Where::resident || marks_[s].pinned) return;
-    if (!watches_host() && marks_[s].unread && marks_[s].factory) return;  // the host may be about to fill it, and nobody would tell
-    if (makeable(newest) && !recorder_.find_host_writes(s)) storages_.drop(s, detail::describe(recording(), newest));
+    // the host may be about to fill it, and nobody would tell
+    if (!watches_host() && marks_[s].unread && marks_[s].factory) return;
+    if (makeable(newest) && !recorder_.find_host_writes(s))
+      storages_.drop(s, detail::describe(recording(), newest));
   }
 
   // Notes which value lies in an instance now, so that it is found when the user's op reads it.
@@ -386,15 +430,18 @@ class PlanFollower : public Remaker {
   // Values that have come since the last look.
   [[nodiscard]] bool same_values(const Recording& known) {
     for (; compared_ < recording().values.size(); ++compared_)
-      if (compared_ >= known.values.size() || !detail::same_value(recording().values[compared_], known.values[compared_])) return false;
+      if (compared_ >= known.values.size() ||
+          !detail::same_value(recording().values[compared_], known.values[compared_]))
+        return false;
     return true;
   }
 
   std::optional<BlockTakeover> takeover_;  // while such an op runs
   StorageIndex taken_from_ = no_storage;
   std::shared_ptr<const PlannedStream> chosen_;
-  std::vector<Instance> instances_;                          // by the plan's storage instance
-  std::unordered_map<std::uint32_t, std::uint32_t> own_of_;  // value -> the instance here that holds it
+  std::vector<Instance> instances_;  // by the plan's storage instance
+  // value -> the instance here that holds it
+  std::unordered_map<std::uint32_t, std::uint32_t> own_of_;
   NodeId next_{0};
   std::size_t compared_ = 0;
   bool in_occurrence_ = false;

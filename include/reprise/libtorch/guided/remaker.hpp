@@ -4,10 +4,11 @@
 //   h = mm(x, w); r = relu(h); drop(r), drop(h)          r is wanted:  mm and relu run again, h goes as soon as relu has run,
 //                                                        r's bytes go back under the user's tensor
 //
-// A value is makeable while every call that it takes may run again and everything that those calls start from is there or makeable
-// itself; what is dropped is always makeable. When an op is about to change a source (a parameter in the optimizer's step, a buffer, an
-// input), whatever is dropped and could only be made from it comes back first; from then on it can be moved out, but no longer dropped,
-// and is itself a source of what was made from it.
+// A value is makeable while every call that it takes may run again and everything that those calls
+// start from is there or makeable itself; what is dropped is always makeable. When an op is about
+// to change a source (a parameter in the optimizer's step, a buffer, an input), whatever is dropped
+// and could only be made from it comes back first; from then on it can be moved out, but no longer
+// dropped, and is itself a source of what was made from it.
 //
 // Recomputation has a bound. Each recomputation may evict what another one needs, and a step that
 // computed the same values again and again would not end. Where memory has run out and the step has
@@ -45,10 +46,12 @@ struct GuideCounters {
   std::int64_t brought_back = 0;
   Microseconds extra_time{};  ///< spent on running again
   bool followed = false;      ///< a plan, to the last op
-  bool predicted = false;     ///< and none before it did otherwise on the way: its peak is the one that was predicted
-  bool carried_out = false;   ///< all that the plan runs again was run again, whatever came afterwards
-  bool only_spills = false;   ///< recomputation had reached its bound
-  std::size_t left_at = 0;    ///< the node at which the stream was another one
+  /// and none before it did otherwise on the way: its peak is the one that was predicted
+  bool predicted = false;
+  /// all that the plan runs again was run again, whatever came afterwards
+  bool carried_out = false;
+  bool only_spills = false;  ///< recomputation had reached its bound
+  std::size_t left_at = 0;   ///< the node at which the stream was another one
   std::string left_because{};
 };
 
@@ -75,13 +78,17 @@ class Remaker : public StorageOwner {
  protected:
   /// What is known of a storage beside where its bytes are.
   struct Mark {
-    bool pinned = false;                ///< never dropped or moved
-    bool exposed = false;               ///< the host may write it at any time
-    bool lingers = false;               ///< an op of another library has it, and may write it whenever it likes
-    bool told = false;                  ///< its death is part of the stream: it could not be made again while it lived
-    bool unread = false;                ///< no op has read its data: the host may be about to read it, or to fill it
-    bool factory = false;               ///< and it was made from nothing
-    bool spoiled = false;               ///< an op threw while it wrote: the contents are not those of any value
+    bool pinned = false;   ///< never dropped or moved
+    bool exposed = false;  ///< the host may write it at any time
+    /// an op of another library has it, and may write it whenever it likes
+    bool lingers = false;
+    /// its death is part of the stream: it could not be made again while it lived
+    bool told = false;
+    /// no op has read its data: the host may be about to read it, or to fill it
+    bool unread = false;
+    bool factory = false;  ///< and it was made from nothing
+    /// an op threw while it wrote: the contents are not those of any value
+    bool spoiled = false;
     std::uint32_t running = 0;          ///< so many runs need it just now
     std::uint64_t used = 0;             ///< online: the op that used it last
     Microseconds cost{};                ///< online: to have it back, when that was last looked at
@@ -90,11 +97,13 @@ class Remaker : public StorageOwner {
 
   using Readers = c10::SmallVector<NodeId, 2>;
 
-  Remaker(RecorderHooks* hooks, SpillFile& file) : recorder_(hooks), storages_(recorder_, *this, file) {}
+  Remaker(RecorderHooks* hooks, SpillFile& file)
+      : recorder_(hooks), storages_(recorder_, *this, file) {}
 
   /// Whether somebody has the contents already, and has put them back.
   virtual bool supply(StorageIndex /*s*/) { return false; }
-  /// Whether somebody has the value in memory that no storage of the step knows of, and keeps it for what can only be made from it.
+  /// Whether somebody has the value in memory that no storage of the step knows of, and keeps it
+  /// for what can only be made from it.
   [[nodiscard]] virtual bool has_elsewhere(ValueId /*v*/) const { return false; }
   /// Something is about to be made again from what is in the step's storages.
   virtual void before_remaking() {}
@@ -147,12 +156,18 @@ class Remaker : public StorageOwner {
   }
 
   [[nodiscard]] const Recording& recording() const { return recorder_.recording(); }
-  [[nodiscard]] bool makeable(ValueId maker) const { return maker.index < makeable_.size() && makeable_[maker.index]; }
+  [[nodiscard]] bool makeable(ValueId maker) const {
+    return maker.index < makeable_.size() && makeable_[maker.index];
+  }
 
-  [[nodiscard]] bool pure(ValueId maker) const { return maker.index < pure_.size() && pure_[maker.index]; }
+  [[nodiscard]] bool pure(ValueId maker) const {
+    return maker.index < pure_.size() && pure_[maker.index];
+  }
 
   /// The random op draws from here: what runs again draws the same.
-  void note_generator() { generator_before_.insert_or_assign(recorder_.calls_seen(), GeneratorState::now()); }
+  void note_generator() {
+    generator_before_.insert_or_assign(recorder_.calls_seen(), GeneratorState::now());
+  }
 
   /// The call is about to run, and all that it reads is there.
   void note_operands(const Call& call) {
@@ -162,8 +177,10 @@ class Remaker : public StorageOwner {
       const auto storage = memory_to_check(read);
       if (!storage || is_moved_statistic(call, call.reads[k])) continue;
       if (!marks_[recorder_.storage_of(read)].exposed)
-        checks_->check_result(recording(), recorder_.maker_of(read), *storage.unsafeGetStorageImpl(), false);
-      checks_->note_operand(call, NodeId{recorder_.calls_seen()}, k, recording(), *storage.unsafeGetStorageImpl());
+        checks_->check_result(recording(), recorder_.maker_of(read),
+                              *storage.unsafeGetStorageImpl(), false);
+      checks_->note_operand(call, NodeId{recorder_.calls_seen()}, k, recording(),
+                            *storage.unsafeGetStorageImpl());
     }
   }
 
@@ -188,17 +205,19 @@ class Remaker : public StorageOwner {
     for (const ResultSlot& result : call.results) {
       note_result(call, result, exposed);
       if (!checks_ || recording().values[result.value.index].alias_of.valid()) continue;
-      if (const auto storage = memory_to_check(result.value)) checks_->note_result(recording(), result.value, *storage.unsafeGetStorageImpl());
+      if (const auto storage = memory_to_check(result.value))
+        checks_->note_result(recording(), result.value, *storage.unsafeGetStorageImpl());
     }
     if (call.kind == CallKind::op && call.facts->copies_lazily) note_lazy_copy(call);
   }
 
-  // Operand and copy share one block, and LibTorch says whose it is: neither is evicted, and nothing
-  // is recomputed from them.
+  // Operand and copy share one block, and LibTorch says whose it is: neither is evicted, and
+  // nothing is recomputed from them.
   void note_lazy_copy(const Call& call) {
     std::vector<StorageIndex> sharing;
     for (const ArgumentSlot& read : call.reads) sharing.push_back(recorder_.storage_of(read.value));
-    for (const ResultSlot& result : call.results) sharing.push_back(recorder_.storage_of(result.value));
+    for (const ResultSlot& result : call.results)
+      sharing.push_back(recorder_.storage_of(result.value));
     for (const StorageIndex s : sharing) {
       if (s == no_storage) continue;
       storages_.note_shared_block(s);
@@ -212,17 +231,20 @@ class Remaker : public StorageOwner {
     storages_.unwatch_writes(s);
   }
 
-  // ── writes through pointers ───────────────────────────────────────────────────────────────────────────────────────────
+  // ── writes through pointers ────────────────────────────────────────────────────────────────────
 
-  /// What the call has made may be dropped, and made again from this: whoever writes to it through a pointer is seen from now on. Within
-  /// the step that is a matter of pointers from before it, of which LibTorch does not tell.
+  /// What the call has made may be dropped, and made again from this: whoever writes to it through
+  /// a pointer is seen from now on. Within the step that is a matter of pointers from before it, of
+  /// which LibTorch does not tell.
   void watch_source(const Call& call, StorageIndex s) {
-    if (!watches_sources_ || call.facts->views_only || !call.repeatable || s >= storages_.size() || !recorder_.is_persistent(s)) return;
+    if (!watches_sources_ || call.facts->views_only || !call.repeatable || s >= storages_.size() ||
+        !recorder_.is_persistent(s))
+      return;
     if (!marks_[s].exposed && !marks_[s].lingers) storages_.watch_writes(s);
   }
 
-  /// Before a call runs, or runs again: whether the host has written to something that it reads, where nobody is told. What was made from
-  /// it before is then brought back, from what it was.
+  /// Before a call runs, or runs again: whether the host has written to something that it reads,
+  /// where nobody is told. What was made from it before is then brought back, from what it was.
   bool settle_pointer_writes(const Call& call) {
     bool found = false;
     for (const ArgumentSlot& read : call.reads) {
@@ -248,7 +270,7 @@ class Remaker : public StorageOwner {
   /// The host is about to write to the storage.
   virtual void written_by_pointer(StorageIndex s) = 0;
 
-  // ── bringing back ─────────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── bringing back ──────────────────────────────────────────────────────────────────────────────
 
   void bring_back(StorageIndex s) {
     if (s >= storages_.size()) return;
@@ -263,14 +285,17 @@ class Remaker : public StorageOwner {
       make_again({recorder_.newest_in(s)});
       if (storages_.where(s) == Where::dropped && recorder_.storages().alive(s))
         throw Error(Errc::capture_failed,
-                    "recomputing " + detail::describe(recording(), recorder_.newest_in(s)) + " gave no tensor");
+                    "recomputing " + detail::describe(recording(), recorder_.newest_in(s)) +
+                        " gave no tensor");
       ++counters_.brought_back;
-      if (storages_.where(s) == Where::moved_out) bring_back(s);  // others that came back took its place
+      // others that came back took its place
+      if (storages_.where(s) == Where::moved_out) bring_back(s);
     }
   }
 
   /// Runs a recorded call again over these tensors; the generator is then where it was.
-  std::vector<c10::IValue> run_again(const Call& call, NodeId node, std::span<const at::Tensor> tensors) {
+  std::vector<c10::IValue> run_again(const Call& call, NodeId node,
+                                     std::span<const at::Tensor> tensors) {
     std::optional<GeneratorState> now;
     if (call.facts->random) {
       now = GeneratorState::now();
@@ -293,7 +318,9 @@ class Remaker : public StorageOwner {
       throw;
     }
     settle();
-    counters_.extra_time += {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count()};
+    counters_.extra_time +=
+        {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+             .count()};
     ++counters_.recomputed;
     return results;
   }
@@ -307,8 +334,11 @@ class Remaker : public StorageOwner {
     bring_back(s);
     if (recorder_.host_has_written(s)) throw written_too_late(maker);
     c10::Storage memory = storages_.memory_of(s);
-    if (!memory && std::ranges::find(value.geometry.sizes, 0) != value.geometry.sizes.end()) memory = no_bytes().storage();  // an empty tensor is always there
-    if (!memory) throw Error(Errc::capture_failed, detail::describe(recording(), maker) + " is gone");
+    // an empty tensor is always there
+    if (!memory && std::ranges::find(value.geometry.sizes, 0) != value.geometry.sizes.end())
+      memory = no_bytes().storage();
+    if (!memory)
+      throw Error(Errc::capture_failed, detail::describe(recording(), maker) + " is gone");
     return over(memory, v);
   }
 
@@ -322,9 +352,10 @@ class Remaker : public StorageOwner {
     return tensor_over(storage, recording().values[v.index].geometry, like);
   }
 
-  // ── what an op overwrites ─────────────────────────────────────────────────────────────────────────────────────────────
+  // ── what an op overwrites ──────────────────────────────────────────────────────────────────────
 
-  /// The contents of the storage end here. Whatever is dropped and could only be made from them is brought back now.
+  /// The contents of the storage end here. Whatever is dropped and could only be made from them is
+  /// brought back now.
   void end_version(StorageIndex s) {
     const ValueId source = recorder_.newest_in(s);
     if (!source.valid()) return;
@@ -334,7 +365,8 @@ class Remaker : public StorageOwner {
     for (ValueId v : lost.others) makeable_[v.index] = false;
     for (ValueId v : lost.dropped) {
       bring_back(recorder_.storage_of(v));
-      makeable_[v.index] = false;  // from here on it is moved out where it has to go, even to bring another one back
+      // from here on it is moved out where it has to go, even to bring another one back
+      makeable_[v.index] = false;
     }
     for (ValueId v : lost.others) came_back(recorder_.storage_of(v));
     for (ValueId v : lost.dropped) came_back(recorder_.storage_of(v));
@@ -343,14 +375,19 @@ class Remaker : public StorageOwner {
 
   /// The host has changed what something dropped has to be made from.
   [[nodiscard]] Error written_too_late(ValueId source) const {
-    return Error(Errc::capture_failed, "the host has written into " + detail::describe(recording(), source) +
-                                           " after ops had read it, and what they made from it was dropped. LibTorch before 2.13 does not "
-                                           "tell of it beforehand: say step.pin(tensor) before taking a pointer");
+    return Error(Errc::capture_failed,
+                 "the host has written into " + detail::describe(recording(), source) +
+                     " after ops had read it, and what they made from it was dropped. LibTorch "
+                     "before 2.13 does not "
+                     "tell of it beforehand: say step.pin(tensor) before taking a pointer");
   }
   /// Whether something is dropped that could only be made from it.
-  [[nodiscard]] bool is_awaited(ValueId source) const { return !dependants_of(source).dropped.empty(); }
+  [[nodiscard]] bool is_awaited(ValueId source) const {
+    return !dependants_of(source).dropped.empty();
+  }
 
-  /// The contents are about to be let go, and cannot be made again. False where something dropped could only be made from them.
+  /// The contents are about to be let go, and cannot be made again. False where something dropped
+  /// could only be made from them.
   [[nodiscard]] bool forget_source(ValueId source) {
     const Dependants lost = dependants_of(source);
     bool needed = false;
@@ -364,7 +401,8 @@ class Remaker : public StorageOwner {
     return true;
   }
 
-  /// Memory that is held after its tensors have died is given back, unless something could only be made from it.
+  /// Memory that is held after its tensors have died is given back, unless something could only be
+  /// made from it.
   void let_held_go(StorageIndex s) {
     if (s >= storages_.size() || storages_.where(s) != Where::held) return;
     const ValueId newest = recorder_.newest_in(s);
@@ -373,8 +411,9 @@ class Remaker : public StorageOwner {
     freeing_ = false;
   }
 
-  /// Tells of everything that has been made from contents that end here and never come again: how long that lives is part of the stream.
-  /// Depends on the stream alone, not on what is in memory, so that a step that follows its plan makes the stream that was planned.
+  /// Tells of everything that has been made from contents that end here and never come again: how
+  /// long that lives is part of the stream. Depends on the stream alone, not on what is in memory,
+  /// so that a step that follows its plan makes the stream that was planned.
   void tell_of_dependants(ValueId source) {
     for_each_made_from(source, [&](ValueId v) {
       if (!pure(v)) return false;
@@ -385,29 +424,33 @@ class Remaker : public StorageOwner {
     });
   }
 
-  /// The contents of this storage are no longer those of any value; what they were can only be made again.
+  /// The contents of this storage are no longer those of any value; what they were can only be made
+  /// again.
   void spoil(StorageIndex s) {
     marks_[s].spoiled = true;
     marks_[s].pinned = true;
   }
 
-  /// What it takes to have the storage back: to run again all that lies between it and what is there, and what was dropped and waits for
-  /// it; or to write it out and read it in. Either has its price for the smallest tensor too, or a thousand of them would go to make room
-  /// for one.
+  /// What it takes to have the storage back: to run again all that lies between it and what is
+  /// there, and what was dropped and waits for it; or to write it out and read it in. Either has
+  /// its price for the smallest tensor too, or a thousand of them would go to make room for one.
   [[nodiscard]] Microseconds cost_of(StorageIndex s) {
     const ValueId newest = recorder_.newest_in(s);
     const auto bytes = static_cast<double>(storages_.bytes(s).count);
-    if (!makeable(newest) || counters_.only_spills) return {2 * (us_a_transfer + bytes / bytes_per_us)};
+    if (!makeable(newest) || counters_.only_spills)
+      return {2 * (us_a_transfer + bytes / bytes_per_us)};
     return {us_a_return + again_cost(newest) + waiting_cost(newest)};
   }
 
   Recorder recorder_;
   StepStorages storages_;
-  std::vector<Mark> marks_;                   // by StorageIndex
-  std::vector<char> makeable_;                // by value: of those that brought contents
-  std::vector<char> pure_;                    // likewise: every call that it takes may run again, and no source has changed or died
-  std::vector<char> unfilled_;                // likewise: some of its storage has not been written yet
-  std::vector<Readers> readers_;              // by value, likewise
+  std::vector<Mark> marks_;     // by StorageIndex
+  std::vector<char> makeable_;  // by value: of those that brought contents
+  // likewise: every call that it takes may run again, and no source has changed or died
+  std::vector<char> pure_;
+  // likewise: some of its storage has not been written yet
+  std::vector<char> unfilled_;
+  std::vector<Readers> readers_;  // by value, likewise
   GuideCounters counters_;
   const std::string* op_ = nullptr;  // the user's op that is about to run
   std::vector<StorageIndex> watch_again_;
@@ -436,13 +479,15 @@ class Remaker : public StorageOwner {
   using ReadCounts = std::unordered_map<std::uint32_t, int>;             // by value: reads to come
 
   static constexpr double bytes_per_us = 1000;  // a guess at a disk: 1 GB/s
-  static constexpr double us_a_transfer = 100;  // and a guess at what the file system takes for itself
-  static constexpr double us_a_return = 20;     // what it takes us to run anything again
+  // and a guess at what the file system takes for itself
+  static constexpr double us_a_transfer = 100;
+  static constexpr double us_a_return = 20;  // what it takes us to run anything again
   static constexpr std::size_t most_again = 64;
   static constexpr std::size_t most_neighbours = 8;
   static constexpr int most_nested = 200;
 
-  // What calls have made from a value, and from what they made, as far as `visit` says to go on from it.
+  // What calls have made from a value, and from what they made, as far as `visit` says to go on
+  // from it.
   template <class Visit>
   void for_each_made_from(ValueId source, const Visit& visit) const {
     std::vector<ValueId> stack{source};
@@ -469,26 +514,32 @@ class Remaker : public StorageOwner {
     return found;
   }
 
-  // None where there is nothing to compare: not in memory, never filled, or perhaps still being filled.
+  // None where there is nothing to compare: not in memory, never filled, or perhaps still being
+  // filled.
   [[nodiscard]] c10::Storage memory_to_check(ValueId v) const {
     const StorageIndex s = recorder_.storage_of(v);
     if (s == no_storage || s >= storages_.size()) return {};
     const NodeId maker = recording().values[recorder_.maker_of(v).index].producer;
     const Call* call = maker.valid() ? &recording().calls[maker.index] : nullptr;
     const bool settled = call == nullptr || call->kind != CallKind::op || !may_linger(*call);
-    return settled && !unfilled_[recorder_.maker_of(v).index] ? storages_.memory_of(s) : c10::Storage{};
+    return settled && !unfilled_[recorder_.maker_of(v).index] ? storages_.memory_of(s)
+                                                              : c10::Storage{};
   }
 
   void check_operands(NodeId node, std::span<const at::Tensor> tensors) const {
     for (std::size_t k = 0; checks_ && k < tensors.size(); ++k)
-      if (tensors[k].defined()) checks_->check_operand(recording(), node, k, *tensors[k].storage().unsafeGetStorageImpl());
+      if (tensors[k].defined())
+        checks_->check_operand(recording(), node, k, *tensors[k].storage().unsafeGetStorageImpl());
   }
-  void check_results(const Call& call, const std::vector<c10::IValue>& results, std::span<const at::Tensor> tensors) const {
+  void check_results(const Call& call, const std::vector<c10::IValue>& results,
+                     std::span<const at::Tensor> tensors) const {
     if (!checks_) return;
     for (const ResultSlot& slot : call.results) {
       if (recording().values[slot.value.index].alias_of.valid()) continue;
       const at::Tensor tensor = result_again(call, slot, results, tensors);
-      if (tensor.defined()) checks_->check_result(recording(), slot.value, *tensor.storage().unsafeGetStorageImpl(), true);
+      if (tensor.defined())
+        checks_->check_result(recording(), slot.value, *tensor.storage().unsafeGetStorageImpl(),
+                              true);
     }
   }
 
@@ -499,7 +550,8 @@ class Remaker : public StorageOwner {
     if (call.kind == CallKind::op && call.facts->read_by_host) marks_[s].pinned = true;
     if (recording().values[result.value.index].alias_of.valid()) return;
     const ValueId before = recording().values[result.value.index].overwrites;
-    const bool repeatable = call.repeatable && !exposed && !(result.from == ResultSlot::From::argument && marks_[s].exposed);
+    const bool repeatable = call.repeatable && !exposed &&
+                            !(result.from == ResultSlot::From::argument && marks_[s].exposed);
     const ValueId from = before.valid() ? recorder_.maker_of(before) : ValueId{};
     unfilled_[result.value.index] = is_unfilled(call, result, from);
     makeable_[result.value.index] = repeatable && (!from.valid() || makeable(from));
@@ -510,7 +562,8 @@ class Remaker : public StorageOwner {
     if (!pure_[result.value.index]) marks_[s].told = true;
   }
 
-  // Whether some of the value's storage holds whatever lay there: the rest has not been written yet.
+  // Whether some of the value's storage holds whatever lay there: the rest has not been written
+  // yet.
   [[nodiscard]] bool is_unfilled(const Call& call, const ResultSlot& result, ValueId from) const {
     if (call.kind == CallKind::op && call.facts->unfilled) return true;
     if (!from.valid() || !unfilled_[from.index]) return false;
@@ -520,7 +573,8 @@ class Remaker : public StorageOwner {
     return written < storages_.bytes(recorder_.storage_of(result.value)).count;
   }
 
-  // The calls that would have to run for the value, each once. Of one that takes very many it is known soon enough that it is dear.
+  // The calls that would have to run for the value, each once. Of one that takes very many it is
+  // known soon enough that it is dear.
   [[nodiscard]] double again_cost(ValueId value) {
     counted_.resize(recording().calls.size(), 0);
     ++count_;
@@ -546,7 +600,8 @@ class Remaker : public StorageOwner {
     double cost = 0;
     std::size_t looked = 0;
     for (NodeId reader : readers_[value.index]) {
-      if (++looked > most_neighbours) break;  // a value that everything reads: its price need not be exact
+      // a value that everything reads: its price need not be exact
+      if (++looked > most_neighbours) break;
       const Call& call = recording().calls[reader.index];
       const bool waits = std::ranges::any_of(call.results, [&](const ResultSlot& result) {
         const StorageIndex s = recorder_.storage_of(result.value);
@@ -603,7 +658,8 @@ class Remaker : public StorageOwner {
   void run_all(std::vector<ValueId> wanted) {
     if (nested_ >= most_nested && can_give_way()) throw GiveWay{};
     if (nested_ >= most_nested)
-      throw Error(Errc::budget_unreachable, "the budget is too small to make again what " + (op_ != nullptr ? *op_ : "the step") + " reads");
+      throw Error(Errc::budget_unreachable, "the budget is too small to make again what " +
+                                                (op_ != nullptr ? *op_ : "the step") + " reads");
     struct Level {
       int& level;
       ~Level() { --level; }
@@ -613,7 +669,8 @@ class Remaker : public StorageOwner {
     Needed held(marks_);
     std::vector<NodeId> calls = calls_for(wanted, reads, held);
     bool settled = false;
-    for (NodeId node : calls) settled = settle_pointer_writes(recording().calls[node.index]) || settled;
+    for (NodeId node : calls)
+      settled = settle_pointer_writes(recording().calls[node.index]) || settled;
     if (settled) {  // much has been made again meanwhile, and some of it cannot be any more
       reads.clear();
       std::erase_if(wanted, [&](ValueId v) { return is_there(v); });
@@ -630,8 +687,10 @@ class Remaker : public StorageOwner {
     cpu_memory().forget_existing_peaks_since(existing_peaks);
   }
 
-  // `held`: what they start from and nobody else keeps; given up to make room for one of them, it would be gone for the others.
-  std::vector<NodeId> calls_for(std::vector<ValueId> wanted, ReadCounts& reads, Needed& held) const {
+  // `held`: what they start from and nobody else keeps; given up to make room for one of them, it
+  // would be gone for the others.
+  std::vector<NodeId> calls_for(std::vector<ValueId> wanted, ReadCounts& reads,
+                                Needed& held) const {
     std::unordered_set<std::uint32_t> seen;
     std::vector<NodeId> calls;
     while (!wanted.empty()) {
@@ -644,15 +703,18 @@ class Remaker : public StorageOwner {
       }
       const NodeId node = recording().values[maker.index].producer;
       if (!node.valid() || !recording().calls[node.index].repeatable)
-        throw Error(Errc::capture_failed, detail::describe(recording(), maker) + " cannot be made again");
+        throw Error(Errc::capture_failed,
+                    detail::describe(recording(), maker) + " cannot be made again");
       if (!seen.insert(node.index).second) continue;
       calls.push_back(node);
       for (const ArgumentSlot& read : recording().calls[node.index].reads) {
-        if (!read.value.valid() || is_moved_statistic(recording().calls[node.index], read)) continue;
+        if (!read.value.valid() || is_moved_statistic(recording().calls[node.index], read))
+          continue;
         const ValueId from = recorder_.maker_of(read.value);
         if (updated_at_[from.index].valid() && updated_at_[from.index] > node)
-          throw Error(Errc::capture_failed, detail::describe(recording(), maker) + " cannot be made again: " +
-                                                detail::describe(recording(), from) + " has been changed since");
+          throw Error(Errc::capture_failed,
+                      detail::describe(recording(), maker) + " cannot be made again: " +
+                          detail::describe(recording(), from) + " has been changed since");
         ++reads[from.index];
         wanted.push_back(from);
       }
@@ -665,7 +727,8 @@ class Remaker : public StorageOwner {
     const Call& call = recording().calls[node.index];
     Needed needed(marks_);
     std::vector<at::Tensor> tensors(call.reads.size());
-    for (std::size_t k = 0; k < call.reads.size(); ++k) {  // all must be there at once: getting one may take another
+    // all must be there at once: getting one may take another
+    for (std::size_t k = 0; k < call.reads.size(); ++k) {
       const ArgumentSlot& read = call.reads[k];
       if (!read.value.valid() || is_moved_statistic(call, read)) continue;
       const ValueId maker = recorder_.maker_of(read.value);
@@ -691,11 +754,14 @@ class Remaker : public StorageOwner {
     }
   }
 
-  // What was made goes back under the user's tensors where they hold just this, else stays for the rest of the batch.
+  // What was made goes back under the user's tensors where they hold just this, else stays for the
+  // rest of the batch.
   void place(ValueId value, c10::Storage storage, const ReadCounts& reads, MadeStorages& made) {
     const StorageIndex s = recorder_.storage_of(value);
     if (storages_.where(s) == Where::dropped && recorder_.newest_in(s) == value) {
-      storages_.put_back(s, std::exchange(storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(), c10::DataPtr{}));
+      storages_.put_back(
+          s, std::exchange(storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(),
+                           c10::DataPtr{}));
       came_back(s);
       return;
     }
@@ -705,7 +771,8 @@ class Remaker : public StorageOwner {
   }
 
   std::unordered_map<std::size_t, GeneratorState> generator_before_;  // by call
-  std::vector<NodeId> updated_at_;                                    // by value from before the step: the last call that wrote it
+  // by value from before the step: the last call that wrote it
+  std::vector<NodeId> updated_at_;
   std::optional<ContentChecks> checks_;
   std::vector<std::uint32_t> counted_;  // by call: the count of costs that it was last a part of
   std::uint32_t count_ = 0;

@@ -5,13 +5,15 @@
 //      │  └──move_out──▶ moved_out ──bring_in──▶ resident      the bytes lie in a file meanwhile; the block keeps its address
 //      └── the last tensor dies ──▶ gone; or the bytes are still wanted: held here, or held_out in the file
 //
-// Whoever touches what is moved out, through a pointer from any time and on any thread, waits until it is there again
-// (protected_blocks.hpp; elsewhere than on Linux it comes back at another address). So does whoever writes to what something dropped would
-// be made from, where that is watched: what is dropped is made before it is written.
+// Whoever touches what is moved out, through a pointer from any time and on any thread, waits until
+// it is there again (protected_blocks.hpp; elsewhere than on Linux it comes back at another
+// address). So does whoever writes to what something dropped would be made from, where that is
+// watched: what is dropped is made before it is written.
 //
-// Tensors and storages are held weakly: a strong pointer would change what autograd does. The death of a resident storage is told
-// by the allocator (BlockKeeper), that of an emptied one by a tombstone that lies in the place of its bytes. One that another thread
-// tells of while an op runs is dealt with at the next catch_up().
+// Tensors and storages are held weakly: a strong pointer would change what autograd does. The death
+// of a resident storage is told by the allocator (BlockKeeper), that of an emptied one by a
+// tombstone that lies in the place of its bytes. One that another thread tells of while an op runs
+// is dealt with at the next catch_up().
 
 #include <algorithm>
 #include <atomic>
@@ -59,7 +61,8 @@ struct StorageOwner {
 
 class StepStorages final : public BlockKeeper, public BlockOwner {
  public:
-  StepStorages(Recorder& recorder, StorageOwner& owner, SpillFile& file) : recorder_(recorder), owner_(owner), file_(file) {
+  StepStorages(Recorder& recorder, StorageOwner& owner, SpillFile& file)
+      : recorder_(recorder), owner_(owner), file_(file) {
     CountingAllocator::listen(this);
   }
   ~StepStorages() override { let_go(); }
@@ -78,7 +81,8 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
   /// Looks again at a storage that an op has written: it may have been given other memory.
   void look_at(StorageIndex s) {
     const auto storage = table().lock(s);
-    if (!storage || spots_[s].where == Where::dropped || spots_[s].where == Where::moved_out) return;
+    if (!storage || spots_[s].where == Where::dropped || spots_[s].where == Where::moved_out)
+      return;
     const c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
     spots_[s].where = CountingAllocator::owns(data) ? Where::resident : Where::foreign;
     if (spots_[s].where == Where::foreign) return;
@@ -88,23 +92,27 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
     CountingAllocator::set_keeper(data, this, s);
   }
 
-  /// Other storages have the block as well, whoever lives longest frees it: it is not ours any more.
+  /// Other storages have the block as well, whoever lives longest frees it: it is not ours any
+  /// more.
   void note_shared_block(StorageIndex s) {
     unwatch_writes(s);
     Spot& spot = spots_[s];
-    if (spot.where == Where::resident && spot.data != nullptr) CountingAllocator::set_keeper(spot.data, {});
+    if (spot.where == Where::resident && spot.data != nullptr)
+      CountingAllocator::set_keeper(spot.data, {});
     spot.where = Where::foreign;
     spot.may_move = false;
   }
 
-  /// What is dropped keeps its address too, where it is large enough: whoever reads it through a pointer waits until it is made again.
+  /// What is dropped keeps its address too, where it is large enough: whoever reads it through a
+  /// pointer waits until it is made again.
   void keep_pointers() { keeps_pointers_ = ProtectedBlocks::available(); }
 
   [[nodiscard]] std::size_t size() const { return spots_.size(); }
   void reserve(std::size_t storages) { spots_.reserve(storages); }
   [[nodiscard]] Where where(StorageIndex s) const { return spots_[s].where; }
   [[nodiscard]] Bytes bytes(StorageIndex s) const { return spots_[s].bytes; }
-  /// Whether its bytes can go to the file: not those of a block so small that it could not keep its address.
+  /// Whether its bytes can go to the file: not those of a block so small that it could not keep its
+  /// address.
   [[nodiscard]] bool may_move_out(StorageIndex s) const { return spots_[s].may_move; }
   [[nodiscard]] const TransferStats& transfers() const { return transfers_; }
 
@@ -115,10 +123,13 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
     return c10::Storage(table().lock(s));
   }
 
-  /// Before it is read or brought back: where its last tensor has just died on another thread, which is about to tell, its bytes are held.
+  /// Before it is read or brought back: where its last tensor has just died on another thread,
+  /// which is about to tell, its bytes are held.
   void settle_if_dead(StorageIndex s) {
     const Where before = spots_[s].where;
-    if (table().alive(s) || (before != Where::resident && before != Where::dropped && before != Where::moved_out)) return;
+    if (table().alive(s) ||
+        (before != Where::resident && before != Where::dropped && before != Where::moved_out))
+      return;
     for (int i = 0; i < most_waits && spots_[s].where == before; ++i) {
       if (i > 0) std::this_thread::sleep_for(std::chrono::microseconds(20));
       settle_late_deaths([&](StorageIndex dead) { return owner_.died(dead) || dead == s; });
@@ -142,12 +153,13 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
     CountingAllocator::set_keeper(bytes, nullptr);
   }
 
-  /// As drop(), of bytes that live on: an op has written its result over them. Gives the pointer that nobody may free them through. The
-  /// storage must be alive.
+  /// As drop(), of bytes that live on: an op has written its result over them. Gives the pointer
+  /// that nobody may free them through. The storage must be alive.
   [[nodiscard]] c10::DataPtr hand_over(StorageIndex s, const std::string& name) {
     const auto storage = table().lock(s);
     c10::DataPtr bytes = bury(s, Where::dropped);
-    guard_storage(*storage, what_to_do + name + " was dropped to stay inside Reprise's budget" + or_else);
+    guard_storage(*storage,
+                  what_to_do + name + " was dropped to stay inside Reprise's budget" + or_else);
     return bytes;
   }
 
@@ -156,7 +168,8 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
     if (!storage) return;  // has just died on another thread
     if (spots_[s].in_place) {
       if (CountingAllocator::bytes_of(data) != spots_[s].bytes)
-        throw Error(Errc::capture_failed, "a storage of " + format_bytes(spots_[s].bytes) + " cannot be made again: there were " +
+        throw Error(Errc::capture_failed, "a storage of " + format_bytes(spots_[s].bytes) +
+                                              " cannot be made again: there were " +
                                               format_bytes(CountingAllocator::bytes_of(data)));
       CountingAllocator::fill(spots_[s].data, std::move(data));
       spots_[s].in_place = false;
@@ -186,9 +199,11 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
       spots_[s].where = Where::moved_out;
       spots_[s].in_place = true;
     } else {
-      spots_[s].place = file_.write(storage->_mutable_data_ptr_no_checks().get(), static_cast<std::size_t>(spots_[s].bytes.count));
+      spots_[s].place = file_.write(storage->_mutable_data_ptr_no_checks().get(),
+                                    static_cast<std::size_t>(spots_[s].bytes.count));
       c10::DataPtr bytes = bury(s, Where::moved_out);
-      guard_storage(*storage, what_to_do + name + " is moved out to stay inside Reprise's budget" + or_else);
+      guard_storage(*storage,
+                    what_to_do + name + " is moved out to stay inside Reprise's budget" + or_else);
       CountingAllocator::set_keeper(bytes, nullptr);
     }
     ++transfers_.moved_out;
@@ -215,7 +230,8 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
     file_.release(spots_[s].place);
     if (held) {
       hold(s, data.release_context());
-      cpu_memory().move_out(spots_[s].bytes.count);  // taken off twice: before the allocation, and as held
+      // taken off twice: before the allocation, and as held
+      cpu_memory().move_out(spots_[s].bytes.count);
     } else {
       CountingAllocator::set_keeper(data, this, s);
       unearth(s, *storage, std::move(data));
@@ -223,19 +239,24 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
     note_return(s, start);
   }
 
-  // ── what something dropped would be made from ─────────────────────────────────────────────────────────────────────────
+  // ── what something dropped would be made from ──────────────────────────────────────────────────
 
-  /// Whoever writes to it through a pointer is seen before that happens: on its whole pages. Of the rest there is a copy to compare with.
+  /// Whoever writes to it through a pointer is seen before that happens: on its whole pages. Of the
+  /// rest there is a copy to compare with.
   void watch_writes(StorageIndex s) {
     Spot& spot = spots_[s];
-    if (!ProtectedBlocks::available() || spot.watched || (spot.where != Where::resident && !spot.in_place) || spot.data == nullptr) return;
+    if (!ProtectedBlocks::available() || spot.watched ||
+        (spot.where != Where::resident && !spot.in_place) || spot.data == nullptr)
+      return;
     const ProtectedBlocks::Pages pages = pages_of(spot);
     if (pages.bytes > 0 && !CountingAllocator::watch_writes(spot.data, *this, s)) return;
     spot.watched = true;
     watched_.push_back(s);
     spot.edges.clear();
     spot.exchanged = false;
-    for_each_edge(spot, [&](std::byte* edge, std::size_t bytes) { spot.edges.insert(spot.edges.end(), edge, edge + bytes); });
+    for_each_edge(spot, [&](std::byte* edge, std::size_t bytes) {
+      spot.edges.insert(spot.edges.end(), edge, edge + bytes);
+    });
   }
   void unwatch_writes(StorageIndex s) {
     Spot& spot = spots_[s];
@@ -265,7 +286,8 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
   /// Gives up what is held: nobody will read it again.
   void release_held(StorageIndex s) {
     if (spots_[s].where == Where::held_out && spots_[s].in_place) {
-      cpu_memory().move_out(spots_[s].bytes.count);  // taken off when it died, and again where it is freed
+      // taken off when it died, and again where it is freed
+      cpu_memory().move_out(spots_[s].bytes.count);
       spots_[s].where = Where::gone;
       spots_[s].in_place = false;
       spots_[s].kept = {};
@@ -284,7 +306,8 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
   /// Nobody is asked or told any more. What is dropped or moved out stays so.
   void let_go() {
     const std::lock_guard lock(CountingAllocator::keepers());
-    CountingAllocator::unlisten(this);  // also for one that is dying on another thread and waits for the lock
+    // also for one that is dying on another thread and waits for the lock
+    CountingAllocator::unlisten(this);
     settle_late_deaths([](StorageIndex) { return false; });
     for (StorageIndex s : std::exchange(watched_, {})) unwatch_writes(s);
     for (StorageIndex s = 0; s < spots_.size(); ++s) {
@@ -292,9 +315,11 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
       if (spots_[s].in_place) lose(s);
       if (spots_[s].where == Where::held_out) {
         file_.release(spots_[s].place);
-        spots_[s].where = Where::gone;  // to be let go once: a place that is given back twice is given to two
+        // to be let go once: a place that is given back twice is given to two
+        spots_[s].where = Where::gone;
       }
-      if (spots_[s].where == Where::dropped || spots_[s].where == Where::moved_out) {  // could not be brought back: it exists no more
+      // could not be brought back: it exists no more
+      if (spots_[s].where == Where::dropped || spots_[s].where == Where::moved_out) {
         if (spots_[s].where == Where::moved_out) file_.release(spots_[s].place);
         cpu_memory().move_out(-spots_[s].bytes.count);
         spots_[s].where = Where::gone;
@@ -332,7 +357,7 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
     return true;
   }
 
-  // ── pointers that are used: on any thread, in the middle of whatever it does ──────────────────────────────────────────
+  // ── pointers that are used: on any thread, in the middle of whatever it does ───────────────────
 
   Entry try_enter() override {
     if (recorder_.guard().try_lock()) return Entry::entered;
@@ -379,7 +404,7 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
     c10::Storage kept{};
     SpillFile::Place place{};
     Tombstone* stone = nullptr;
-    void* data = nullptr;    // while it is resident, or moved out in its place
+    void* data = nullptr;  // while it is resident, or moved out in its place
     bool may_move = true;
     bool in_place = false;   // moved out, and where it was
     bool watched = false;    // for writes; data is valid
@@ -390,7 +415,8 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
   [[nodiscard]] StorageTable& table() const { return recorder_.storages(); }
 
   static Microseconds since(std::chrono::steady_clock::time_point start) {
-    return {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count()};
+    return {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+                .count()};
   }
 
   void note_return(StorageIndex s, std::chrono::steady_clock::time_point start) {
@@ -419,7 +445,9 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
     if (!storage) return;
     CountingAllocator::set_keeper(spots_[s].data, {});
     static_cast<void>(table().empty(s));
-    guard_storage(*storage, "this tensor was given up to stay inside Reprise's budget, and could not be brought back at the end of the step");
+    guard_storage(*storage,
+                  "this tensor was given up to stay inside Reprise's budget, and could not be "
+                  "brought back at the end of the step");
   }
 
   // What other threads have opened, or written, while an op ran.
@@ -453,7 +481,8 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
 
   c10::DataPtr bury(StorageIndex s, Where where) {
     auto* stone = new Tombstone{this, s};
-    c10::DataPtr bytes = table().empty(s, {nullptr, stone, &Tombstone::fall, c10::Device(c10::DeviceType::CPU)});
+    c10::DataPtr bytes =
+        table().empty(s, {nullptr, stone, &Tombstone::fall, c10::Device(c10::DeviceType::CPU)});
     spots_[s].stone = stone;
     spots_[s].where = where;
     cpu_memory().move_out(spots_[s].bytes.count);
@@ -471,7 +500,8 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
 
   void died_out_there(StorageIndex s) {
     const std::unique_lock step(recorder_.guard(), std::try_to_lock);
-    if (step.owns_lock()) return died_empty(s, [this](StorageIndex dead) { return owner_.died(dead); });
+    if (step.owns_lock())
+      return died_empty(s, [this](StorageIndex dead) { return owner_.died(dead); });
     late_deaths_.push_back({s, nullptr});
     has_late_deaths_.store(true, std::memory_order_release);
     spots_[s].stone = nullptr;
@@ -504,8 +534,9 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
   // The block belongs to nobody else any more.
   void hold(StorageIndex s, void* data) {
     Spot& spot = spots_[s];
-    spot.kept = c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), spot.bytes.count,
-                                                                   CountingAllocator::take_over(data), &counting_allocator(), false));
+    spot.kept = c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), spot.bytes.count, CountingAllocator::take_over(data),
+        &counting_allocator(), false));
     spot.data = data;
     spot.where = spot.in_place ? Where::held_out : Where::held;
     cpu_memory().move_out(-spot.bytes.count);
@@ -521,9 +552,11 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
     if (in_file && !wanted) file_.release(spots_[s].place);
   }
 
-  static constexpr int most_waits = 500;  // of 20 us and more: a thread that is between two instructions comes back in that time
+  // of 20 us and more: a thread that is between two instructions comes back in that time
+  static constexpr int most_waits = 500;
   static constexpr const char* what_to_do = "call step.pin(tensor) first: ";
-  static constexpr const char* or_else = "; ops need no such call, and on a thread of its own say `auto here = step.here();` first";
+  static constexpr const char* or_else =
+      "; ops need no such call, and on a thread of its own say `auto here = step.here();` first";
 
   struct LateOpening {
     StorageIndex storage = 0;
@@ -537,7 +570,7 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
   Recorder& recorder_;
   StorageOwner& owner_;
   SpillFile& file_;
-  std::vector<Spot> spots_;  // by StorageIndex
+  std::vector<Spot> spots_;             // by StorageIndex
   std::vector<LateDeath> late_deaths_;  // told of by other threads
   std::atomic<bool> has_late_deaths_{false};
   std::mutex openings_;

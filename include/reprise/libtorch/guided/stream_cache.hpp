@@ -1,21 +1,22 @@
 #pragma once
-// The streams of ops that a loop has made so far, each with its plan, and which of them a new step is going to be.
+// The streams of ops that a loop has made so far, each with its plan, and which of them a new step
+// is going to be.
 //
 //   step 1   a b c d e        learned and planned: A
 //   step 2   a b c d e        begins like A: A's plan is followed
 //   step 3   a b X            leaves A at X; no other stream begins with a b X: online from there, learned and planned: B
 //   step 4   a b X …          follows A until X, then B
 //
-// The streams that were seen most recently are kept. One that is planned for less memory than there is now is planned anew, in the
-// background where that is asked for: the step then goes on online.
+// The streams that were seen most recently are kept. One that is planned for less memory than there
+// is now is planned anew, in the background where that is asked for: the step then goes on online.
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <limits>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,15 +64,18 @@ class StreamCache {
       keep_planned(known, room);
       if (!known.stream->plan || known.above > room) continue;
       if (!std::exchange(known.used, true))
-        log_.info("the plan is used for the first time: " + std::to_string(known.stream->plan->recomputed()) + " ops again");
+        log_.info("the plan is used for the first time: " +
+                  std::to_string(known.stream->plan->recomputed()) + " ops again");
       return {known.stream, known.above};
     }
     return {};
   }
 
-  /// A step has made this stream, and no plan was followed to its end. `room`: above the base; none where it is not known yet.
+  /// A step has made this stream, and no plan was followed to its end. `room`: above the base; none
+  /// where it is not known yet.
   void learn(Recording recording, std::optional<Bytes> room) {
-    const auto known = std::ranges::find_if(streams_, [&](const Known& k) { return same_stream(*k.stream->recording, recording); });
+    const auto known = std::ranges::find_if(
+        streams_, [&](const Known& k) { return same_stream(*k.stream->recording, recording); });
     if (known != streams_.end()) {
       streams_.splice(streams_.begin(), streams_, known);
       new_in_a_row_ = 0;
@@ -79,17 +83,21 @@ class StreamCache {
       ++new_in_a_row_;
       add(std::move(recording));
     }
-    if (new_in_a_row_ > patience) return;  // nothing comes again: what does will be planned when it does
+    // nothing comes again: what does will be planned when it does
+    if (new_in_a_row_ > patience) return;
     look_at(streams_.front());
     if (room && options_.max_plans > 0) keep_planned(streams_.front(), *room);
   }
 
-  /// A stream that was followed to its end, as `now`: the one that was seen last. `room`: what there was above the base.
+  /// A stream that was followed to its end, as `now`: the one that was seen last. `room`: what
+  /// there was above the base.
   void seen(const PlannedStream& stream, const Recording& now, Bytes room) {
     new_in_a_row_ = 0;
-    const auto it = std::ranges::find_if(streams_, [&](const Known& k) { return k.stream->recording == stream.recording; });
+    const auto it = std::ranges::find_if(
+        streams_, [&](const Known& k) { return k.stream->recording == stream.recording; });
     if (it == streams_.end()) return;
-    const bool again = it == streams_.begin();  // not one of several that take turns: they enter each other's plans in the middle
+    // not one of several that take turns: they enter each other's plans in the middle
+    const bool again = it == streams_.begin();
     streams_.splice(streams_.begin(), streams_, it);
     if (options_.refine && again && stream.plan) refine(streams_.front(), now, room);
   }
@@ -110,14 +118,21 @@ class StreamCache {
 
   /// The stream that was seen last; none where there is none, or it was not looked at.
   [[nodiscard]] const PlannedStream* last() const {
-    return streams_.empty() || !streams_.front().stream->graph ? nullptr : streams_.front().stream.get();
+    return streams_.empty() || !streams_.front().stream->graph ? nullptr
+                                                               : streams_.front().stream.get();
   }
-  /// Why the next step, with `room` above the base, is not going to be planned; empty where it may be.
+  /// Why the next step, with `room` above the base, is not going to be planned; empty where it may
+  /// be.
   [[nodiscard]] std::string hopeless(Bytes room) const {
-    if (new_in_a_row_ > patience) return "the last " + std::to_string(new_in_a_row_) + " steps made ops that had not come before";
-    const bool others = std::ranges::any_of(streams_, [](const Known& known) { return known.stream->plan.has_value(); });
-    const bool none = !others && !streams_.empty() && streams_.front().unplannable && room <= streams_.front().room;
-    return none ? "no plan was found for " + format_bytes(streams_.front().room) + " above the base" : "";
+    if (new_in_a_row_ > patience)
+      return "the last " + std::to_string(new_in_a_row_) +
+             " steps made ops that had not come before";
+    const bool others = std::ranges::any_of(
+        streams_, [](const Known& known) { return known.stream->plan.has_value(); });
+    const bool none = !others && !streams_.empty() && streams_.front().unplannable &&
+                      room <= streams_.front().room;
+    return none ? "no plan was found for " + format_bytes(streams_.front().room) + " above the base"
+                : "";
   }
   /// What has not come again so far may do so from here on.
   void hope_again() { new_in_a_row_ = 0; }
@@ -187,7 +202,9 @@ class StreamCache {
   /// The user's own planner, or the strategy of that name.
   [[nodiscard]] static PlanFunction planner_of(const MemoryBudgetOptions& options) {
     if (options.planner) return options.planner;
-    return [strategy = options.strategy](const StepGraph& graph, const PlanRequest& request) { return plan_with(strategy, graph, request); };
+    return [strategy = options.strategy](const StepGraph& graph, const PlanRequest& request) {
+      return plan_with(strategy, graph, request);
+    };
   }
 
   [[nodiscard]] static Bytes start_bytes(const StepGraph& graph) {
@@ -199,7 +216,7 @@ class StreamCache {
 
  private:
   static constexpr int patience = 4;
-  static constexpr int most_tries = 3;  // each with another seed and more work
+  static constexpr int most_tries = 3;                  // each with another seed and more work
   static constexpr double worth_planning_again = 0.03;  // more room, as a share
 
   struct Known {
@@ -208,14 +225,15 @@ class StreamCache {
     Bytes room{};   // what it was planned for
     Bytes floor_above{};
     Bytes needed_above{};  // where it went above its limit: what it needed
-    std::shared_ptr<const PlannedStream> without_plan{};  // to follow where there is room for everything
+    // to follow where there is room for everything
+    std::shared_ptr<const PlannedStream> without_plan{};
     std::shared_ptr<PlanJob> job{};
     Bytes job_room{};
     double cost_percent = 0;  // extra time that the smallest plan may cost, where one is looked for
     Bytes above_for_cost{};   // of that plan
     std::shared_ptr<PlanJob> advice_job{};
     std::shared_ptr<Advice> advice{};  // by advice_job; without a schedule where none was found
-    bool unplannable = false;  // for `room`
+    bool unplannable = false;          // for `room`
     bool used = false;
     bool refined = false;  // its times are those of a step that was not the first
   };
@@ -245,7 +263,9 @@ class StreamCache {
   // What ops take when they run for the first time is not what they take later.
   void refine(Known& known, const Recording& now, Bytes room) {
     const PlannedStream& stream = *known.stream;
-    if (known.refined || known.job || !stream.plan || stream.plan->recomputed() == 0 || now.calls.size() != stream.graph->node_count()) return;
+    if (known.refined || known.job || !stream.plan || stream.plan->recomputed() == 0 ||
+        now.calls.size() != stream.graph->node_count())
+      return;
     known.refined = true;
     std::vector<Microseconds> times;
     for (const Call& call : now.calls) times.push_back(call.time);
@@ -259,7 +279,8 @@ class StreamCache {
     const auto start = std::chrono::steady_clock::now();
     begin(known, std::min(known.room, room));
     take(known, !options_.plan_in_background);
-    counters_.plan_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    counters_.plan_seconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
   // Sees to it that there is a plan for this much room, or that one is being made.
@@ -268,12 +289,14 @@ class StreamCache {
     take(known, false);
     if (!known.job && needs_plan(known, room)) begin(known, room);
     take(known, !options_.plan_in_background);
-    counters_.plan_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    counters_.plan_seconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
   [[nodiscard]] static bool needs_plan(const Known& known, Bytes room) {
     if (known.stream->recording->peak - known.stream->recording->base <= room) return false;
-    const bool more_room = static_cast<double>(room.count) > (1 + worth_planning_again) * static_cast<double>(known.room.count);
+    const bool more_room = static_cast<double>(room.count) >
+                           (1 + worth_planning_again) * static_cast<double>(known.room.count);
     if (!known.stream->plan || known.above > room) return !known.unplannable || more_room;
     return known.stream->plan->recomputed() > 0 && more_room;
   }
@@ -282,13 +305,15 @@ class StreamCache {
   [[nodiscard]] Tries seeds() const {
     const auto cores = static_cast<unsigned>(std::max(at::get_num_threads(), 1));
     const std::string_view strategy = options_.planner ? std::string_view{} : options_.strategy;
-    return tries_of(strategy, options_.planning, options_.plan_in_background ? Tries{2, 1} : Tries{4, cores});
+    return tries_of(strategy, options_.planning,
+                    options_.plan_in_background ? Tries{2, 1} : Tries{4, cores});
   }
 
   void begin(Known& known, Bytes room) {
     constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max() / 4;
     known.job_room = room;
-    const Bytes budget = room.count >= unlimited ? Bytes{unlimited} : start_bytes(*known.stream->graph) + room;
+    const Bytes budget =
+        room.count >= unlimited ? Bytes{unlimited} : start_bytes(*known.stream->graph) + room;
     if (budget <= Bytes{0}) {
       known.unplannable = true;
       known.room = room;
@@ -298,7 +323,8 @@ class StreamCache {
     PlanRequest request = request_to_plan();
     request.keep_order = true;
     request.budget = budget;
-    auto work = [graph = known.stream->graph, planner = planner_of(options_), request, seeds = seeds()](std::stop_token stop) mutable {
+    auto work = [graph = known.stream->graph, planner = planner_of(options_), request,
+                 seeds = seeds()](std::stop_token stop) mutable {
       request.cancel = std::move(stop);
       const PlanRequest whole = started(request);  // all tries together
       for (int i = 0; i < most_tries && !StopSignal{whole}(); ++i) {
@@ -360,8 +386,9 @@ class StreamCache {
     auto planned = std::make_shared<PlannedStream>(*known.stream);
     planned->plan.emplace(std::move(plan));
     known.above = planned->plan->peak() - start_bytes(*planned->graph);
-    log_.info("planned: " + std::to_string(planned->plan->recomputed()) + " of " + std::to_string(planned->graph->node_count()) +
-              " ops again, " + format_bytes(known.above) + " above the base");
+    log_.info("planned: " + std::to_string(planned->plan->recomputed()) + " of " +
+              std::to_string(planned->graph->node_count()) + " ops again, " +
+              format_bytes(known.above) + " above the base");
     known.used = false;
     known.stream = std::move(planned);
   }
@@ -371,12 +398,14 @@ class StreamCache {
     std::optional<FollowedPlan> plan;
     std::string why = "none was found";
     try {
-      if (Schedule found = std::exchange(known.job, nullptr)->take(); !found.empty()) plan.emplace(*known.stream->graph, std::move(found));
+      if (Schedule found = std::exchange(known.job, nullptr)->take(); !found.empty())
+        plan.emplace(*known.stream->graph, std::move(found));
       if (plan && plan->peak() - start_bytes(*known.stream->graph) > known.job_room) {
         why = "one was made that holds " + format_bytes(plan->peak());
         plan.reset();
       }
-    } catch (const std::exception& error) {  // also where a planner of the user's own has made none that can be followed
+      // also where a planner of the user's own has made none that can be followed
+    } catch (const std::exception& error) {
       why = error.what();
     } catch (...) {
       why = "the planner threw something that is no std::exception";
@@ -391,17 +420,20 @@ class StreamCache {
     known.room = known.job_room;
     known.unplannable = !plan;
     if (!plan) {
-      tell_("no plan for " + format_bytes(known.room) + " above the base: " + why + (known.stream->plan ? "" : "; steps stay online"));
+      tell_("no plan for " + format_bytes(known.room) + " above the base: " + why +
+            (known.stream->plan ? "" : "; steps stay online"));
       return;
     }
-    if (known.stream->plan && known.above <= known.room && is_as_fast(known.stream->plan->schedule(), plan->schedule(), *known.stream->graph)) {
+    if (known.stream->plan && known.above <= known.room &&
+        is_as_fast(known.stream->plan->schedule(), plan->schedule(), *known.stream->graph)) {
       log_.info("the plan that there is stays: no faster one was found");
       return;
     }
     use(known, std::move(*plan));
   }
 
-  [[nodiscard]] static bool is_as_fast(const Schedule& a, const Schedule& b, const StepGraph& graph) {
+  [[nodiscard]] static bool is_as_fast(const Schedule& a, const Schedule& b,
+                                       const StepGraph& graph) {
     return simulate(graph, a).time <= simulate(graph, b).time;
   }
 

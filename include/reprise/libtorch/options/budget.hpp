@@ -32,18 +32,25 @@ struct Budget {
 
   Budget() = default;
   Budget(Bytes limit) : kind(Kind::bytes), bytes(limit) {
-    if (limit <= Bytes{0}) throw Error(Errc::bad_argument, "budget: " + std::to_string(limit.count) + " bytes; must be greater than zero");
+    if (limit <= Bytes{0})
+      throw Error(Errc::bad_argument,
+                  "budget: " + std::to_string(limit.count) + " bytes; must be greater than zero");
   }
   [[nodiscard]] static Budget share(double percent) { return Budget(Kind::share, percent); }
-  /// Resolved here and now. `held` is what LibTorch's allocator holds already: a budget bounds that as well.
+  /// Resolved here and now. `held` is what LibTorch's allocator holds already: a budget bounds that
+  /// as well.
   [[nodiscard]] static Budget of_free_memory(double percent, Bytes held) {
     const Budget share(Kind::share, percent);
     const Bytes free = free_memory();
-    if (free <= Bytes{0}) throw Error(Errc::bad_argument, "budget: the system does not say how much memory is free; name bytes");
+    if (free <= Bytes{0})
+      throw Error(Errc::bad_argument,
+                  "budget: the system does not say how much memory is free; name bytes");
     return Budget(held + share_of(share.percent, free));
   }
   [[nodiscard]] static Budget savable(double percent) { return Budget(Kind::savable, percent); }
-  [[nodiscard]] static Budget extra_time(double percent) { return Budget(Kind::extra_time, percent); }
+  [[nodiscard]] static Budget extra_time(double percent) {
+    return Budget(Kind::extra_time, percent);
+  }
   /// As a share: 0.05 for 5 % of extra time.
   [[nodiscard]] static Budget costs_at_most(double share) { return extra_time(100 * share); }
   /// "4GiB" or "50%".
@@ -54,7 +61,8 @@ struct Budget {
 
   [[nodiscard]] bool given() const { return kind != Kind::none; }
 
-  /// In bytes, for a step that takes `eager` without a budget and cannot go below `floor`. Not for extra_time.
+  /// In bytes, for a step that takes `eager` without a budget and cannot go below `floor`. Not for
+  /// extra_time.
   [[nodiscard]] Bytes resolve(Bytes eager, Bytes floor) const {
     switch (kind) {
       case Kind::bytes: return bytes;
@@ -69,7 +77,8 @@ struct Budget {
  private:
   Budget(Kind which, double value) : kind(which), percent(value) {
     if (!std::isfinite(value) || value <= 0)
-      throw Error(Errc::bad_argument, "budget: " + std::to_string(value) + " %; must be greater than zero");
+      throw Error(Errc::bad_argument,
+                  "budget: " + std::to_string(value) + " %; must be greater than zero");
   }
 };
 

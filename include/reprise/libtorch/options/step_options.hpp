@@ -22,32 +22,44 @@ struct StepCounters {
   std::int64_t captures = 0;
   std::int64_t replays = 0;
   std::int64_t eager_runs = 0;
-  std::int64_t guard_failures = 0;     ///< replays that were given up because a host value or shape differed; each was captured anew
-  std::int64_t workspace_changes = 0;  ///< nodes that took another workspace than predicted; the prediction follows
-  std::int64_t plans = 0;              ///< schedules that were made
-  std::int64_t rechecks = 0;           ///< steps that ran under the recorder and were the same as the graph
-  std::int64_t refinements = 0;        ///< plans made again because ops take another time than when they were captured
-  std::int64_t verified = 0;           ///< replays that were compared with eager, bit for bit
-  std::int64_t differences = 0;        ///< of these, those that were not equal
-  std::int64_t fallbacks = 0;          ///< steps inside the budget only by moving storages out: no plan was found for them
+  /// replays that were given up because a host value or shape differed; each was captured anew
+  std::int64_t guard_failures = 0;
+  /// nodes that took another workspace than predicted; the prediction follows
+  std::int64_t workspace_changes = 0;
+  std::int64_t plans = 0;  ///< schedules that were made
+  /// steps that ran under the recorder and were the same as the graph
+  std::int64_t rechecks = 0;
+  /// plans made again because ops take another time than when they were captured
+  std::int64_t refinements = 0;
+  std::int64_t verified = 0;     ///< replays that were compared with eager, bit for bit
+  std::int64_t differences = 0;  ///< of these, those that were not equal
+  /// steps inside the budget only by moving storages out: no plan was found for them
+  std::int64_t fallbacks = 0;
 };
 
 /// What the last call took.
 struct StepMeasurement {
-  Bytes base{};                     ///< what the allocator held when the step began
-  Bytes peak{};                     ///< what it held at most
-  Bytes reserved_peak{};            ///< the same, but arenas count as a whole: what the budget bounds
-  Bytes elsewhere{};                ///< of this, what threads that are not part of the step took meanwhile
-  bool over_budget = false;         ///< it held more than it was allowed to, and a notice says so
-  Bytes predicted_peak{};           ///< what the graph says; of a captured or eager step: its own peak
-  Bytes eager_peak{};               ///< what the step would take without a budget; 0 where that is not known
-  Bytes floor{};                    ///< what no schedule can go below
-  Bytes budget{};                   ///< 0 for none
-  Bytes limit{};                    ///< what a step under the recorder was held to by moving out; 0 for a replay, and for none
-  Bytes arena{};                    ///< the size of the arena
-  Bytes probed_peak{};              ///< what the memory probe of the step says; by default the allocator's peak
-  std::int64_t arena_blocks = 0;    ///< allocations that got their planned address
-  std::int64_t arena_misses = 0;    ///< those that did not match the plan, and came from the allocator
+  Bytes base{};  ///< what the allocator held when the step began
+  Bytes peak{};  ///< what it held at most
+  /// the same, but arenas count as a whole: what the budget bounds
+  Bytes reserved_peak{};
+  /// of this, what threads that are not part of the step took meanwhile
+  Bytes elsewhere{};
+  bool over_budget = false;  ///< it held more than it was allowed to, and a notice says so
+  /// what the graph says; of a captured or eager step: its own peak
+  Bytes predicted_peak{};
+  /// what the step would take without a budget; 0 where that is not known
+  Bytes eager_peak{};
+  Bytes floor{};   ///< what no schedule can go below
+  Bytes budget{};  ///< 0 for none
+  /// what a step under the recorder was held to by moving out; 0 for a replay, and for none
+  Bytes limit{};
+  Bytes arena{};  ///< the size of the arena
+  /// what the memory probe of the step says; by default the allocator's peak
+  Bytes probed_peak{};
+  std::int64_t arena_blocks = 0;  ///< allocations that got their planned address
+  /// those that did not match the plan, and came from the allocator
+  std::int64_t arena_misses = 0;
   Bytes moved{};                    ///< moved out to stay inside it
   std::size_t recomputed = 0;       ///< ops that ran again
   double extra_time_predicted = 0;  ///< as a share of the step's own time
@@ -66,20 +78,27 @@ struct TrainStepOptions {
   std::string name = "step";
   Budget budget{};
   std::string strategy = "anneal";  ///< one of strategy_names
-  /// Any other way to plan, with any cost model: [](auto& g, auto& r) { return Planner<ByteCost, MinCut>{}.plan(g, r); }
+  /// Any other way to plan, with any cost model: [](auto& g, auto& r) { return Planner<ByteCost,
+  /// MinCut>{}.plan(g, r); }
   PlanFunction planner{};
-  /// Seed, effort, keep_order, …; its budget is set here. Where it has no limit in seconds, the first plan of a step has one of 1.2 and a later one of 3.6.
+  /// Seed, effort, keep_order, …; its budget is set here. Where it has no limit in seconds, the
+  /// first plan of a step has one of 1.2 and a later one of 3.6.
   PlanRequest planning{};
   OnFallback on_fallback = OnFallback::notice;
-  /// Calls 2, 3, 4, 8, 16, … and then every 100th run under the recorder, their own result used, and are compared with the graph: that is
-  /// how host state in the loss function is found out. Between these a replay trusts it.
+  /// Calls 2, 3, 4, 8, 16, … and then every 100th run under the recorder, their own result used,
+  /// and are compared with the graph: that is how host state in the loss function is found out.
+  /// Between these a replay trusts it.
   bool recheck = true;
-  Bytes limit_until_known{};             ///< of a share: what the first step may hold, before the share is known; 0: 80 % of free memory
-  std::filesystem::path spill_folder{};  ///< where storages are moved to; empty for the system's folder for temporary files
-  std::size_t max_plans = 16;            ///< signatures that are kept; the one used longest ago goes first
+  /// of a share: what the first step may hold, before the share is known; 0: 80 % of free memory
+  Bytes limit_until_known{};
+  /// where storages are moved to; empty for the system's folder for temporary files
+  std::filesystem::path spill_folder{};
+  /// signatures that are kept; the one used longest ago goes first
+  std::size_t max_plans = 16;
   /// Plan once more where ops take another time than when they were captured.
   bool refine = true;
-  /// Every n-th replay also runs eagerly and is compared bit for bit; what eager made is used. 0: never. Not inside the budget.
+  /// Every n-th replay also runs eagerly and is compared bit for bit; what eager made is used. 0:
+  /// never. Not inside the budget.
   std::int64_t verify = 0;
   /// Told of each step when it is done.
   std::function<void(const StepMeasurement&)> on_step{};

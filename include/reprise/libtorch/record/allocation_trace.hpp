@@ -1,5 +1,6 @@
 #pragma once
-// Which blocks an op takes from the allocator, in order: what an arena needs to know beside the graph.
+// Which blocks an op takes from the allocator, in order: what an arena needs to know beside the
+// graph.
 //
 //   aten::native_dropout      0  4096 B  lives on as result 0
 //                             1  1024 B  lives on as result 1
@@ -27,7 +28,8 @@ struct TracedAllocation {
   std::size_t bytes = 0;
   std::uint32_t result = workspace;  ///< which of the op's results lives in it
   std::int32_t element = -1;         ///< of a result that is a list
-  std::uint32_t dead_at = at_the_end;  ///< of a workspace: the op's allocation before which it was freed
+  /// of a workspace: the op's allocation before which it was freed
+  std::uint32_t dead_at = at_the_end;
 };
 
 /// By node; a node that was not seen has no list.
@@ -38,7 +40,9 @@ struct AllocationTrace {
   };
   std::vector<Op> ops{};
 
-  [[nodiscard]] const Op* find(NodeId n) const { return n.index < ops.size() && ops[n.index].seen ? &ops[n.index] : nullptr; }
+  [[nodiscard]] const Op* find(NodeId n) const {
+    return n.index < ops.size() && ops[n.index].seen ? &ops[n.index] : nullptr;
+  }
 };
 
 /// Takes the notes of one op on this thread, from begin() to end().
@@ -106,8 +110,12 @@ class AllocationNotes final : public BlockSource {
 struct TraceHooks final : RecorderHooks {
   AllocationTrace trace{};
 
-  void before(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> /*arguments*/) override { notes_.begin(); }
-  void after(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> results, NodeId node) override {
+  void before(const c10::OperatorHandle& /*op*/,
+              c10::ArrayRef<c10::IValue> /*arguments*/) override {
+    notes_.begin();
+  }
+  void after(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> results,
+             NodeId node) override {
     notes_.end(results, trace, node);
   }
 

@@ -1,5 +1,6 @@
 #pragma once
-// A recorded call, run again: the same operator with the same numbers, over tensors that the caller supplies.
+// A recorded call, run again: the same operator with the same numbers, over tensors that the caller
+// supplies.
 //
 //   std::vector<c10::IValue> results = call_again(call, tensors);     // tensors[i] stands for call.reads[i]
 //
@@ -23,22 +24,27 @@ namespace reprise {
 
 namespace detail {
 
-// Fills one list from the slots that belong to it, which stand together. Returns the index of the next slot.
+// Fills one list from the slots that belong to it, which stand together. Returns the index of the
+// next slot.
 template <class List, class Slots, class TensorAt>
-std::size_t fill_list(c10::IValue& argument, List list, const Slots& slots, std::size_t k, const TensorAt& tensor_at) {
+std::size_t fill_list(c10::IValue& argument, List list, const Slots& slots, std::size_t k,
+                      const TensorAt& tensor_at) {
   const std::uint32_t arg = slots[k].arg;
   for (; k < slots.size() && slots[k].arg == arg; ++k)
-    if (const at::Tensor& tensor = tensor_at(k); tensor.defined()) list.set(static_cast<std::size_t>(slots[k].element), tensor);
+    if (const at::Tensor& tensor = tensor_at(k); tensor.defined())
+      list.set(static_cast<std::size_t>(slots[k].element), tensor);
   argument = std::move(list);
   return k;
 }
 
 }  // namespace detail
 
-/// Puts tensors where a recorded call's arguments have none. `slots` say where (an argument, an element of it where it is a list),
-/// `tensor_at(k)` gives the tensor for slots[k]; an undefined one is left out.
+/// Puts tensors where a recorded call's arguments have none. `slots` say where (an argument, an
+/// element of it where it is a list), `tensor_at(k)` gives the tensor for slots[k]; an undefined
+/// one is left out.
 template <class Slots, class TensorAt>
-void fill_arguments(std::vector<c10::IValue>& arguments, const Slots& slots, const TensorAt& tensor_at) {
+void fill_arguments(std::vector<c10::IValue>& arguments, const Slots& slots,
+                    const TensorAt& tensor_at) {
   for (std::size_t k = 0; k < slots.size();) {
     c10::IValue& argument = arguments[slots[k].arg];
     if (slots[k].element < 0) {
@@ -55,17 +61,21 @@ void fill_arguments(std::vector<c10::IValue>& arguments, const Slots& slots, con
 /// A number that LibTorch had wrapped, as a tensor over the recorded bytes.
 [[nodiscard]] inline at::Tensor tensor_of_number(const RecordedValue& value) {
   const c10::impl::ExcludeDispatchKeyGuard unseen(DispatchHook::above());
-  auto* bytes = const_cast<std::byte*>(value.scalar.data());  // kernels only read what they are not allowed to write
-  const at::Tensor plain = at::from_blob(bytes, value.geometry.sizes, at::TensorOptions().dtype(value.geometry.dtype));
+  // kernels only read what they are not allowed to write
+  auto* bytes = const_cast<std::byte*>(value.scalar.data());
+  const at::Tensor plain =
+      at::from_blob(bytes, value.geometry.sizes, at::TensorOptions().dtype(value.geometry.dtype));
   return tensor_over(plain.storage(), value.geometry, plain);
 }
 
 /// Results beside the schema's returns. Runs below autograd and unseen by any recorder.
-[[nodiscard]] inline std::vector<c10::IValue> call_again(const Call& call, std::span<const at::Tensor> tensors) {
+[[nodiscard]] inline std::vector<c10::IValue> call_again(const Call& call,
+                                                         std::span<const at::Tensor> tensors) {
   const c10::impl::ExcludeDispatchKeyGuard below_autograd(DispatchHook::above());
   const at::AutoGradMode as_then(call.grad_mode);
   std::optional<SwitchScope> switched;
-  if (call.switches != nullptr && *call.switches != Switches::now()) switched.emplace(*call.switches);
+  if (call.switches != nullptr && *call.switches != Switches::now())
+    switched.emplace(*call.switches);
   std::vector<c10::IValue> stack(call.args.begin(), call.args.end());
   fill_arguments(stack, call.reads, [&](std::size_t k) -> const at::Tensor& { return tensors[k]; });
   call.op->redispatchBoxed(call.keys, &stack);
@@ -73,15 +83,18 @@ void fill_arguments(std::vector<c10::IValue>& arguments, const Slots& slots, con
 }
 
 /// The tensor among the results that a slot speaks of; `tensors` for what was written in place.
-[[nodiscard]] inline at::Tensor result_again(const Call& call, const ResultSlot& slot, const std::vector<c10::IValue>& results,
+[[nodiscard]] inline at::Tensor result_again(const Call& call, const ResultSlot& slot,
+                                             const std::vector<c10::IValue>& results,
                                              std::span<const at::Tensor> tensors) {
   if (slot.from == ResultSlot::From::argument) {
     for (std::size_t k = 0; k < call.reads.size(); ++k)
-      if (call.reads[k].arg == slot.index && call.reads[k].element == slot.element) return tensors[k];
+      if (call.reads[k].arg == slot.index && call.reads[k].element == slot.element)
+        return tensors[k];
     return {};
   }
-  return slot.element < 0 ? results[slot.index].toTensor()
-                          : results[slot.index].toListRef()[static_cast<std::size_t>(slot.element)].toTensor();
+  return slot.element < 0
+             ? results[slot.index].toTensor()
+             : results[slot.index].toListRef()[static_cast<std::size_t>(slot.element)].toTensor();
 }
 
 }  // namespace reprise

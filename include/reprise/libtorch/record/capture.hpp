@@ -1,12 +1,14 @@
 #pragma once
-// capture() runs one real training step under the recorder and keeps what is needed to run it again.
+// capture() runs one real training step under the recorder and keeps what is needed to run it
+// again.
 //
 //   CapturedStep step = reprise::capture(model, loss_fn, x, y);
 //   step.graph();        // a StepGraph: one graph, one set of ids, from here to the end
 //   step.loss();         // what eager would have given, bit for bit; every .grad is filled
 //
-// The step is a valid one: the loss and the gradients may be used. With an optimizer in the options its step is recorded as well,
-// for analysis (that is where optimizer_state comes from); such a capture is not meant to be run again.
+// The step is a valid one: the loss and the gradients may be used. With an optimizer in the options
+// its step is recorded as well, for analysis (that is where optimizer_state comes from); such a
+// capture is not meant to be run again.
 
 #include <filesystem>
 #include <functional>
@@ -29,7 +31,8 @@
 
 namespace reprise {
 
-/// An optimizer as capture sees it: something to call after backward(). Made from a pointer to any torch::optim optimizer.
+/// An optimizer as capture sees it: something to call after backward(). Made from a pointer to any
+/// torch::optim optimizer.
 struct CapturedOptimizer {
   std::function<void()> step{};
 
@@ -43,20 +46,25 @@ struct CaptureOptions {
   std::string name = "step";
   CapturedOptimizer optimizer{};
   RecorderHooks* hooks = nullptr;
-  Bytes memory_limit{};                  ///< what the allocator may hold meanwhile; 0 for no limit. What does not fit is moved out
-  std::filesystem::path spill_folder{};  ///< where to; empty for the system's folder for temporary files
-  /// Where the limit is a share of this step's peak: what was held when the step began. What other threads take then does not count.
+  /// what the allocator may hold meanwhile; 0 for no limit. What does not fit is moved out
+  Bytes memory_limit{};
+  /// where to; empty for the system's folder for temporary files
+  std::filesystem::path spill_folder{};
+  /// Where the limit is a share of this step's peak: what was held when the step began. What other
+  /// threads take then does not count.
   std::optional<Bytes> held_at_start{};
 };
 
-/// The tensors that a captured step was run with: what is needed to run it again without asking anybody.
+/// The tensors that a captured step was run with: what is needed to run it again without asking
+/// anybody.
 struct BoundTensors {
   ModelTensors model{};
   std::vector<at::Tensor> inputs{};
   std::vector<NamedTensor> leaves{};  ///< parameters, then inputs that ask for a gradient
 };
 
-/// One recorded step. `gradient_of[i]` is the leaf (parameter, then input) whose .grad is output `result_count + i`.
+/// One recorded step. `gradient_of[i]` is the leaf (parameter, then input) whose .grad is output
+/// `result_count + i`.
 class CapturedStep {
  public:
   [[nodiscard]] const StepGraph& graph() const { return graph_; }
@@ -73,7 +81,8 @@ class CapturedStep {
   [[nodiscard]] std::size_t result_count() const { return result_count_; }
   [[nodiscard]] const std::vector<std::size_t>& gradient_of() const { return gradient_of_; }
 
-  /// The model and arguments that it was captured with. capture() keeps them; a TrainStep does not, since it gets new ones.
+  /// The model and arguments that it was captured with. capture() keeps them; a TrainStep does not,
+  /// since it gets new ones.
   [[nodiscard]] const BoundTensors& bound() const { return bound_; }
   void bind(BoundTensors tensors) { bound_ = std::move(tensors); }
 
@@ -85,7 +94,8 @@ class CapturedStep {
 
  private:
   template <class Run>
-  friend CapturedStep capture_step(const ModelTensors&, const StepArguments&, Run&&, const CaptureOptions&);
+  friend CapturedStep capture_step(const ModelTensors&, const StepArguments&, Run&&,
+                                   const CaptureOptions&);
 
   Recording recording_;
   StepGraph graph_;
@@ -123,7 +133,8 @@ struct LimitHooks final : RecorderHooks {
     }
     if (next != nullptr) next->before(op, arguments);
   }
-  void after(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> results, NodeId node) override {
+  void after(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> results,
+             NodeId node) override {
     if (limit != nullptr) {
       std::vector<at::Tensor> made;
       add_tensors(made, results);
@@ -133,7 +144,8 @@ struct LimitHooks final : RecorderHooks {
   }
 };
 
-inline void include_everything(MemoryLimit& limit, const ModelTensors& model, const StepArguments& arguments,
+inline void include_everything(MemoryLimit& limit, const ModelTensors& model,
+                               const StepArguments& arguments,
                                const std::vector<NamedTensor>& leaves) {
   for (const NamedTensor& p : model.parameters) limit.include(p.tensor);
   for (const NamedTensor& b : model.buffers) limit.include(b.tensor);
@@ -142,36 +154,44 @@ inline void include_everything(MemoryLimit& limit, const ModelTensors& model, co
     if (leaf.tensor.is_leaf()) limit.include(leaf.tensor.grad());
 }
 
-inline void know_everything(Recorder& recorder, const ModelTensors& model, const StepArguments& arguments) {
+inline void know_everything(Recorder& recorder, const ModelTensors& model,
+                            const StepArguments& arguments) {
   for (std::size_t i = 0; i < model.parameters.size(); ++i)
-    recorder.know(model.parameters[i].tensor, Origin::parameter, i, Role::parameter, model.parameters[i].name);
+    recorder.know(model.parameters[i].tensor, Origin::parameter, i, Role::parameter,
+                  model.parameters[i].name);
   for (std::size_t i = 0; i < model.buffers.size(); ++i)
     recorder.know(model.buffers[i].tensor, Origin::buffer, i, Role::buffer, model.buffers[i].name);
   for (std::size_t i = 0; i < arguments.tensors.size(); ++i)
-    recorder.know(arguments.tensors[i], Origin::input, i, Role::input, "input." + std::to_string(i));
+    recorder.know(arguments.tensors[i], Origin::input, i, Role::input,
+                  "input." + std::to_string(i));
 }
 
 /// Tensors whose .grad a step fills: parameters, then inputs that ask for one.
-inline std::vector<NamedTensor> leaves_of(const ModelTensors& model, const StepArguments& arguments) {
+inline std::vector<NamedTensor> leaves_of(const ModelTensors& model,
+                                          const StepArguments& arguments) {
   std::vector<NamedTensor> leaves = model.parameters;
   for (std::size_t i = 0; i < arguments.tensors.size(); ++i)
-    if (arguments.tensors[i].requires_grad()) leaves.push_back({"input." + std::to_string(i), arguments.tensors[i]});
+    if (arguments.tensors[i].requires_grad())
+      leaves.push_back({"input." + std::to_string(i), arguments.tensors[i]});
   return leaves;
 }
 
 /// Backward, where this step has one: a validation pass under NoGradGuard does not.
 inline void run_backward(const std::vector<at::Tensor>& results) {
   if (results.empty() || !results.front().defined())
-    throw Error(Errc::bad_argument, "the loss function returned no loss: its first result must be a tensor to differentiate");
+    throw Error(
+        Errc::bad_argument,
+        "the loss function returned no loss: its first result must be a tensor to differentiate");
   if (at::GradMode::is_enabled()) results.front().backward();
 }
 
 }  // namespace detail
 
-/// The part of capture() that does not depend on the types of model and arguments. `run` gives the loss function's results.
+/// The part of capture() that does not depend on the types of model and arguments. `run` gives the
+/// loss function's results.
 template <class Run>
-[[nodiscard]] CapturedStep capture_step(const ModelTensors& model, const StepArguments& arguments, Run&& run,
-                                        const CaptureOptions& options) {
+[[nodiscard]] CapturedStep capture_step(const ModelTensors& model, const StepArguments& arguments,
+                                        Run&& run, const CaptureOptions& options) {
   const std::vector<NamedTensor> leaves = detail::leaves_of(model, arguments);
   CapturedStep step;
   std::optional<MemoryLimit> limit;
@@ -187,7 +207,9 @@ template <class Run>
   std::vector<bool> had_gradient(leaves.size(), false);
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     had_gradient[i] = leaves[i].tensor.is_leaf() && leaves[i].tensor.grad().defined();
-    if (had_gradient[i]) recorder.know(leaves[i].tensor.grad(), Origin::gradient, i, Role::gradient, leaves[i].name + ".grad");
+    if (had_gradient[i])
+      recorder.know(leaves[i].tensor.grad(), Origin::gradient, i, Role::gradient,
+                    leaves[i].name + ".grad");
   }
 
   std::vector<at::Tensor> results = run();
@@ -197,18 +219,23 @@ template <class Run>
     recorder.enter(Phase::optimizer);
     options.optimizer.step();
   }
-  for (at::Tensor& result : results) step.results_.push_back(result.defined() ? result.tensor_data() : result);
-  results.clear();  // and with it the autograd graph: what is still alive afterwards is held by the user's code
+  for (at::Tensor& result : results)
+    step.results_.push_back(result.defined() ? result.tensor_data() : result);
+  // and with it the autograd graph: what is still alive afterwards is held by the user's code
+  results.clear();
   if (at::autocast::is_autocast_cache_enabled()) at::autocast::clear_cache();
 
   std::vector<ValueId> outputs;
   for (std::size_t i = 0; i < step.results_.size(); ++i) {
     outputs.push_back(step.results_[i].defined() ? recorder.value_of(step.results_[i]) : ValueId{});
-    if (!step.results_[i].defined()) step.refusal_ = "result " + std::to_string(i) + " of the loss function is undefined";
+    if (!step.results_[i].defined())
+      step.refusal_ = "result " + std::to_string(i) + " of the loss function is undefined";
   }
   step.result_count_ = outputs.size();
   for (std::size_t i = 0; i < leaves.size(); ++i) {
-    if (!leaves[i].tensor.is_leaf()) step.refusal_ = leaves[i].name + " is not a leaf: its gradient flows on into a graph outside the step";
+    if (!leaves[i].tensor.is_leaf())
+      step.refusal_ =
+          leaves[i].name + " is not a leaf: its gradient flows on into a graph outside the step";
     if (had_gradient[i] && !leaves[i].tensor.grad().defined())
       step.refusal_ = "the .grad of " + leaves[i].name + " was taken away inside the step";
     if (!leaves[i].tensor.is_leaf() || !leaves[i].tensor.grad().defined()) continue;
@@ -229,9 +256,12 @@ template <class Run>
     for (ValueId v : recording.kept)
       if (recording.calls[recording.values[v.index].producer.index].phase == Phase::optimizer)
         recording.values[detail::root_of(recording, v).index].role = Role::optimizer_state;
-    if (step.refusal_.empty()) step.refusal_ = "the optimizer's step was recorded as well, whose numbers change from step to step";
+    if (step.refusal_.empty())
+      step.refusal_ =
+          "the optimizer's step was recorded as well, whose numbers change from step to step";
   } else if (step.refusal_.empty() && !recording.kept.empty()) {
-    step.refusal_ = "the user's code still holds " + detail::describe(recording, recording.kept.front()) +
+    step.refusal_ = "the user's code still holds " +
+                    detail::describe(recording, recording.kept.front()) +
                     " after the step; return it from the loss function to get it from every step";
   }
   for (ValueId v : recording.outputs)
@@ -242,19 +272,22 @@ template <class Run>
 
 /// Runs one step of `model` under the recorder: `loss_fn(arguments...)`, then backward.
 template <class Model, class LossFn, class... Arguments>
-[[nodiscard]] CapturedStep capture(const Model& model, LossFn&& loss_fn, const CaptureOptions& options, const Arguments&... arguments) {
+[[nodiscard]] CapturedStep capture(const Model& model, LossFn&& loss_fn,
+                                   const CaptureOptions& options, const Arguments&... arguments) {
   const ModelTensors tensors = tensors_of(model);
   const StepArguments flat = arguments_of(arguments...);
   CapturedStep step = capture_step(
       tensors, flat, [&] { return results_of(loss_fn(arguments...)); }, options);
   if (!step.refusal().empty() && !options.optimizer.step)
-    throw Error(Errc::capture_failed, step.refusal() + ". The step itself was carried out: its gradients may be used.");
+    throw Error(Errc::capture_failed,
+                step.refusal() + ". The step itself was carried out: its gradients may be used.");
   step.bind({tensors, flat.tensors, detail::leaves_of(tensors, flat)});
   return step;
 }
 
 template <class Model, class LossFn, class... Arguments>
-requires(!(std::is_same_v<std::remove_cvref_t<Arguments>, CaptureOptions> || ...)) [[nodiscard]] CapturedStep
+requires(!(std::is_same_v<std::remove_cvref_t<Arguments>, CaptureOptions> || ...))
+    [[nodiscard]] CapturedStep
     capture(const Model& model, LossFn&& loss_fn, const Arguments&... arguments) {
   return capture(model, std::forward<LossFn>(loss_fn), CaptureOptions{}, arguments...);
 }

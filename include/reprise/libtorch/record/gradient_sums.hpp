@@ -6,11 +6,14 @@
 //   a = mm(…)                     147 MiB              eager:  c = add(a, b)            a, b and c at once: 442 MiB
 //   b = embedding_dense_backward  147 MiB              here:   c = add(a, b) over b     a and c:            295 MiB
 //
-// Autograd adds in place where it can, and does not see that it could where a gradient is a view. The kernel is the same and computes
-// each element from the same two: same bits. With tied weights it is this sum, at the end of backward, that a budget would otherwise have
-// to make room for by computing other gradients twice (BERT-base at half of what can be saved: 14 % more time; so: 0.4 %).
+// Autograd adds in place where it can, and does not see that it could where a gradient is a view.
+// The kernel is the same and computes each element from the same two: same bits. With tied weights
+// it is this sum, at the end of backward, that a budget would otherwise have to make room for by
+// computing other gradients twice (BERT-base at half of what can be saved: 14 % more time; so: 0.4
+// %).
 //
-// In the graph such a sum overwrites the summand; it is not computed again. How it is carried out: block_takeover.hpp.
+// In the graph such a sum overwrites the summand; it is not computed again. How it is carried out:
+// block_takeover.hpp.
 
 #include <algorithm>
 #include <cstddef>
@@ -26,7 +29,8 @@ namespace detail {
 
 /// The value that brought the storage that `v` lies in.
 inline ValueId root_of(const Recording& recording, ValueId v) {
-  while (recording.values[v.index].alias_of.valid() || recording.values[v.index].overwrites.valid()) {
+  while (recording.values[v.index].alias_of.valid() ||
+         recording.values[v.index].overwrites.valid()) {
     const RecordedValue& value = recording.values[v.index];
     v = value.alias_of.valid() ? value.alias_of : value.overwrites;
   }
@@ -35,9 +39,13 @@ inline ValueId root_of(const Recording& recording, ValueId v) {
 
 /// a + b, on the CPU, and nothing else.
 inline bool is_plain_sum(const Call& call) {
-  if (call.kind != CallKind::op || call.phase != Phase::backward || !call.repeatable || call.facts->name != "aten::add") return false;
+  if (call.kind != CallKind::op || call.phase != Phase::backward || !call.repeatable ||
+      call.facts->name != "aten::add")
+    return false;
   if (!call.keys.has_backend(c10::BackendComponent::CPUBit)) return false;
-  if (call.op->schema().overload_name() != "Tensor" || call.reads.size() != 2 || call.results.size() != 1 || call.args.size() != 3) return false;
+  if (call.op->schema().overload_name() != "Tensor" || call.reads.size() != 2 ||
+      call.results.size() != 1 || call.args.size() != 3)
+    return false;
   const c10::IValue& alpha = call.args[2];
   return (alpha.isInt() && alpha.toInt() == 1) || (alpha.isDouble() && alpha.toDouble() == 1);
 }
@@ -50,7 +58,8 @@ inline bool lies_alike(const Recording& recording, ValueId sum, ValueId summand)
   return a == b && made.bytes == root.bytes && made.bytes > Bytes{0};
 }
 
-/// By storage (the value that brought it): the last call that reads it; `never` where it outlives the step, or nobody knows.
+/// By storage (the value that brought it): the last call that reads it; `never` where it outlives
+/// the step, or nobody knows.
 inline std::vector<std::size_t> last_reads(const Recording& recording, std::size_t never) {
   std::vector<std::size_t> last(recording.values.size(), 0);
   for (std::size_t i = 0; i < recording.calls.size(); ++i) {
@@ -65,10 +74,12 @@ inline std::vector<std::size_t> last_reads(const Recording& recording, std::size
   return last;
 }
 
-/// A sum that is overwritten onto a summand is not computed again. Nobody wants to where it is handed out at the end, as gradients of
-/// parameters are; elsewhere it has to be large to be worth it.
+/// A sum that is overwritten onto a summand is not computed again. Nobody wants to where it is
+/// handed out at the end, as gradients of parameters are; elsewhere it has to be large to be worth
+/// it.
 inline bool is_worth_it(const Recording& recording, ValueId sum, bool outlives_step) {
-  return outlives_step || 64 * recording.values[sum.index].bytes.count >= (recording.peak - recording.base).count;
+  return outlives_step ||
+         64 * recording.values[sum.index].bytes.count >= (recording.peak - recording.base).count;
 }
 
 }  // namespace detail
@@ -83,22 +94,31 @@ inline bool is_worth_it(const Recording& recording, ValueId sum, bool outlives_s
     const Call& call = recording.calls[i];
     if (!detail::is_plain_sum(call)) continue;
     const ValueId sum = call.results[0].value, a = call.reads[0].value, b = call.reads[1].value;
-    const bool fresh = !recording.values[sum.index].alias_of.valid() && !recording.values[sum.index].overwrites.valid();
-    if (!fresh || !a.valid() || !b.valid() || detail::root_of(recording, a) == detail::root_of(recording, b)) continue;
-    if (recording.values[a.index].geometry.dtype != recording.values[b.index].geometry.dtype) continue;  // one is converted first, into a block
+    const bool fresh = !recording.values[sum.index].alias_of.valid() &&
+                       !recording.values[sum.index].overwrites.valid();
+    if (!fresh || !a.valid() || !b.valid() ||
+        detail::root_of(recording, a) == detail::root_of(recording, b))
+      continue;
+    // one is converted first, into a block
+    if (recording.values[a.index].geometry.dtype != recording.values[b.index].geometry.dtype)
+      continue;
     if (!detail::is_worth_it(recording, sum, last[sum.index] == never)) continue;
-    for (ValueId summand : {b, a}) {  // what came last is what is made again most easily, should anybody ask for it
+    // what came last is what is made again most easily, should anybody ask for it
+    for (ValueId summand : {b, a}) {
       const ValueId root = detail::root_of(recording, summand);
       const bool ends_here = recording.values[root.index].producer.valid() && last[root.index] == i;
-      if (found[sum.index].valid() || !ends_here || !detail::lies_alike(recording, sum, summand)) continue;
+      if (found[sum.index].valid() || !ends_here || !detail::lies_alike(recording, sum, summand))
+        continue;
       found[sum.index] = summand;
     }
   }
   return found;
 }
 
-/// The summand that this value is written over in the graph, though not where it was recorded; none for all others.
-[[nodiscard]] inline ValueId overwritten_summand(const StepGraph& graph, const Recording& recording, ValueId v) {
+/// The summand that this value is written over in the graph, though not where it was recorded; none
+/// for all others.
+[[nodiscard]] inline ValueId overwritten_summand(const StepGraph& graph, const Recording& recording,
+                                                 ValueId v) {
   return recording.values[v.index].overwrites.valid() ? ValueId{} : graph.value(v).overwrites;
 }
 

@@ -4,7 +4,8 @@
 //   graph_of(recording, "resnet18").node(NodeId{0})
 //   {.name = "conv1/convolution", .op = "aten::convolution", .extra = {"attributes":{"stride":[2,2],…}}}
 //
-// A node's scalar arguments go into its attributes, so that two captures of one step can be compared without LibTorch.
+// A node's scalar arguments go into its attributes, so that two captures of one step can be
+// compared without LibTorch.
 
 #include <algorithm>
 #include <cmath>
@@ -54,7 +55,9 @@ inline std::string attribute_of(const c10::IValue& value) {
   if (value.isString()) return string_text(value.toStringRef());
   if (value.isTensor() || value.isTensorList()) return "\"tensor\"";
   if (value.isList()) return list_text(value.toListRef(), attribute_of);
-  if (value.isComplexDouble()) return "[" + number_text(value.toComplexDouble().real()) + "," + number_text(value.toComplexDouble().imag()) + "]";
+  if (value.isComplexDouble())
+    return "[" + number_text(value.toComplexDouble().real()) + "," +
+           number_text(value.toComplexDouble().imag()) + "]";
   if (value.isDevice()) return string_text(value.toDevice().str());
   return string_text(value.tagKind());
 }
@@ -70,29 +73,36 @@ inline std::string node_extra(const Call& call) {
   std::string attributes, extra;
   if (call.kind == CallKind::op) {
     const auto& arguments = call.op->schema().arguments();
-    if (!call.op->schema().overload_name().empty()) add_json_member(attributes, "overload", string_text(call.op->schema().overload_name()));
+    if (!call.op->schema().overload_name().empty())
+      add_json_member(attributes, "overload", string_text(call.op->schema().overload_name()));
     for (std::size_t i = 0; i < call.args.size(); ++i) {
-      const bool tensor = std::ranges::any_of(call.reads, [&](const ArgumentSlot& slot) { return slot.arg == i; });
+      const bool tensor =
+          std::ranges::any_of(call.reads, [&](const ArgumentSlot& slot) { return slot.arg == i; });
       if (!tensor) add_json_member(attributes, arguments[i].name(), attribute_of(call.args[i]));
     }
   } else if (call.kind == CallKind::constant) {
     add_json_member(attributes, "bytes", std::to_string(call.constant.size()));
     add_json_member(attributes, "digest", std::to_string(digest(call.constant)));
   }
-  if (!call.returned.empty()) add_json_member(attributes, "returned", attribute_of(call.returned.front().value));
+  if (!call.returned.empty())
+    add_json_member(attributes, "returned", attribute_of(call.returned.front().value));
   if (!attributes.empty()) add_json_member(extra, "attributes", attributes);
   return extra;
 }
 
-// Where in its storage a value lies, counted from the value that brought the storage: an argument may lie elsewhere the next time.
+// Where in its storage a value lies, counted from the value that brought the storage: an argument
+// may lie elsewhere the next time.
 inline std::int64_t relative_offset(const Recording& recording, ValueId v) {
-  const Geometry &here = recording.values[v.index].geometry, &root = recording.values[root_of(recording, v).index].geometry;
+  const Geometry &here = recording.values[v.index].geometry,
+                 &root = recording.values[root_of(recording, v).index].geometry;
   return here.dtype == root.dtype ? here.offset - root.offset : here.offset;
 }
 
 inline std::string value_extra(const Recording& recording, ValueId v) {
   const RecordedValue& value = recording.values[v.index];
-  const auto numbers = [](const auto& list) { return list_text(list, [](std::int64_t x) { return std::to_string(x); }); };
+  const auto numbers = [](const auto& list) {
+    return list_text(list, [](std::int64_t x) { return std::to_string(x); });
+  };
   std::string extra;
   if (value.geometry.dtype != c10::ScalarType::Undefined) {
     add_json_member(extra, "shape", numbers(value.geometry.sizes));
@@ -117,15 +127,17 @@ inline std::string node_name(const Call& call) {
 inline std::string describe(const Recording& recording, ValueId v) {
   const RecordedValue& value = recording.values[v.index];
   if (!value.producer.valid()) return "'" + value.name + "'";
-  return "what node " + std::to_string(value.producer.index) + " (" + node_name(recording.calls[value.producer.index]) + ") made";
+  return "what node " + std::to_string(value.producer.index) + " (" +
+         node_name(recording.calls[value.producer.index]) + ") made";
 }
 
-// What the node reads, each once. A view of something persistent is read together with what it is a view of: that is what ties
-// the reader to its place among the updates.
+// What the node reads, each once. A view of something persistent is read together with what it is a
+// view of: that is what ties the reader to its place among the updates.
 inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& call) {
   std::vector<ValueId> inputs;
   const auto add = [&](ValueId v) {
-    const bool known = std::ranges::find(inputs, v) != inputs.end() || std::ranges::find(call.updates, v) != call.updates.end();
+    const bool known = std::ranges::find(inputs, v) != inputs.end() ||
+                       std::ranges::find(call.updates, v) != call.updates.end();
     if (!known) inputs.push_back(v);
   };
   for (const ArgumentSlot& slot : call.reads) {
@@ -149,7 +161,8 @@ inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& ca
     if (label.empty() && value.producer.valid()) {
       const Call& producer = recording.calls[value.producer.index];
       label = detail::node_name(producer);
-      const auto position = std::ranges::find(producer.results, ValueId{i}, &ResultSlot::value) - producer.results.begin();
+      const auto position = std::ranges::find(producer.results, ValueId{i}, &ResultSlot::value) -
+                            producer.results.begin();
       if (position > 0) label += ":" + std::to_string(position);
     }
     builder.add_value({.id = static_cast<std::int64_t>(i),

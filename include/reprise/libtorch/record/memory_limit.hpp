@@ -1,11 +1,12 @@
 #pragma once
-// A step inside a limit that eager could not run in: storages that the running op does not read are moved out to a file, and
-// brought back before the op that reads them (μ-TWO's Algorithm A).
+// A step inside a limit that eager could not run in: storages that the running op does not read are
+// moved out to a file, and brought back before the op that reads them (μ-TWO's Algorithm A).
 //
 //   limit 100 MiB, live 90 MiB:   conv asks for 30 MiB ──▶ what was used longest ago and is not conv's: 25 MiB moved out ──▶ live 95
 //
-// The limit is enforced where memory is taken: before an allocation would pass it, also in the middle of an op. What the
-// allocator holds is at most the limit, exactly, or an error names the op and what it needs at once.
+// The limit is enforced where memory is taken: before an allocation would pass it, also in the
+// middle of an op. What the allocator holds is at most the limit, exactly, or an error names the op
+// and what it needs at once.
 
 #include <chrono>
 #include <cstdint>
@@ -33,11 +34,13 @@ struct TransferStats {
   [[nodiscard]] double bandwidth_out() const {
     return time_out.count > 0 ? static_cast<double>(bytes_out.count) / time_out.count * 1e6 : 0;
   }
-  [[nodiscard]] double bandwidth_in() const { return time_in.count > 0 ? static_cast<double>(bytes_in.count) / time_in.count * 1e6 : 0; }
+  [[nodiscard]] double bandwidth_in() const {
+    return time_in.count > 0 ? static_cast<double>(bytes_in.count) / time_in.count * 1e6 : 0;
+  }
 };
 
-/// Keeps what this thread allocates inside a limit for as long as it is in scope. Call `begin_op` with what an op reads before it
-/// runs and `end_op` with what it made afterwards.
+/// Keeps what this thread allocates inside a limit for as long as it is in scope. Call `begin_op`
+/// with what an op reads before it runs and `end_op` with what it made afterwards.
 class MemoryLimit final : public MemoryGate {
  public:
   explicit MemoryLimit(Bytes limit, std::filesystem::path folder = {})
@@ -53,7 +56,8 @@ class MemoryLimit final : public MemoryGate {
     PageBlocks::limit_here() = limit;
   }
 
-  /// Everything that is still moved out comes back, over the limit if need be: every tensor is readable afterwards.
+  /// Everything that is still moved out comes back, over the limit if need be: every tensor is
+  /// readable afterwards.
   ~MemoryLimit() override {
     memory_gate() = nullptr;
     PageBlocks::limit_here() = {};
@@ -61,7 +65,8 @@ class MemoryLimit final : public MemoryGate {
     for (StorageIndex s = 0; s < moved_.size(); ++s) {
       try {
         bring_back(s);
-      } catch (const std::exception&) {  // the file cannot be read: the tensor stays empty, and reading it throws
+        // the file cannot be read: the tensor stays empty, and reading it throws
+      } catch (const std::exception&) {
         stones_[s]->limit = nullptr;
       }
     }
@@ -70,7 +75,8 @@ class MemoryLimit final : public MemoryGate {
   MemoryLimit& operator=(const MemoryLimit&) = delete;
 
   [[nodiscard]] Bytes limit() const { return limit_; }
-  /// The limit is for what was held when this thread's step began, and what the step takes: other threads take what they like.
+  /// The limit is for what was held when this thread's step began, and what the step takes: other
+  /// threads take what they like.
   void leave_out_other_threads(Bytes held_at_start) {
     if (StepBytes::here() != nullptr) others_ = held_at_start;
   }
@@ -100,8 +106,8 @@ class MemoryLimit final : public MemoryGate {
     op_.clear();
   }
 
-  /// Brings everything back that is still alive, inside the limit. Throws where that does not fit; then nothing is lost, and the
-  /// rest comes back when the limit goes out of scope.
+  /// Brings everything back that is still alive, inside the limit. Throws where that does not fit;
+  /// then nothing is lost, and the rest comes back when the limit goes out of scope.
   void bring_all_back() {
     op_ = "the end of the step";
     pinned_.clear();
@@ -111,7 +117,9 @@ class MemoryLimit final : public MemoryGate {
     pinned_.clear();
   }
 
-  [[nodiscard]] Microseconds time_spent() const override { return stats_.time_out + stats_.time_in; }
+  [[nodiscard]] Microseconds time_spent() const override {
+    return stats_.time_out + stats_.time_in;
+  }
 
   void before_allocation(Bytes bytes) override {
     if (held() + bytes <= limit_) return;
@@ -127,7 +135,8 @@ class MemoryLimit final : public MemoryGate {
     bool out = false;
     SpillFile::Place place{};
   };
-  /// Lies in a storage that is moved out, in the place of its bytes: its deleter runs when the storage dies out there.
+  /// Lies in a storage that is moved out, in the place of its bytes: its deleter runs when the
+  /// storage dies out there.
   struct Tombstone {
     MemoryLimit* limit;
     StorageIndex storage;
@@ -139,7 +148,9 @@ class MemoryLimit final : public MemoryGate {
     }
   };
 
-  [[nodiscard]] Bytes held() const { return others_ ? *others_ + bytes_of_step().live() : cpu_memory().live(); }
+  [[nodiscard]] Bytes held() const {
+    return others_ ? *others_ + bytes_of_step().live() : cpu_memory().live();
+  }
 
   StorageIndex know(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.has_storage()) return no_storage;
@@ -202,10 +213,13 @@ class MemoryLimit final : public MemoryGate {
     const SpillFile::Place place = file_.write(data.get(), static_cast<std::size_t>(bytes.count));
     stones_[s] = new Tombstone{this, s};
     moved_[s] = {true, place};
-    table_.empty(s, {nullptr, stones_[s], &Tombstone::bury, c10::Device(c10::DeviceType::CPU)}).clear();
+    table_.empty(s, {nullptr, stones_[s], &Tombstone::bury, c10::Device(c10::DeviceType::CPU)})
+        .clear();
     cpu_memory().move_out(bytes.count);
     guard_empty(*storage);
-    const Microseconds time{std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count()};
+    const Microseconds time{
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+            .count()};
     for (TransferStats* stats : {&stats_, &per_storage_[s]}) {
       ++stats->moved_out;
       stats->bytes_out += bytes;
@@ -221,7 +235,8 @@ class MemoryLimit final : public MemoryGate {
     c10::DataPtr data;
     coming_back_ = s;
     try {
-      data = counting_allocator().allocate(static_cast<std::size_t>(place.bytes));  // may move others out
+      // may move others out
+      data = counting_allocator().allocate(static_cast<std::size_t>(place.bytes));
     } catch (...) {
       coming_back_ = no_storage;
       cpu_memory().move_out(place.bytes);
@@ -233,7 +248,9 @@ class MemoryLimit final : public MemoryGate {
     unguard_storage(*storage);
     stones_[s]->limit = nullptr;  // it did not die
     table_.refill(s, std::move(data));
-    const Microseconds time{std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count()};
+    const Microseconds time{
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+            .count()};
     forget(s);
     for (TransferStats* stats : {&stats_, &per_storage_[s]}) {
       ++stats->brought_back;
@@ -242,23 +259,30 @@ class MemoryLimit final : public MemoryGate {
     }
   }
 
-  // A pointer to what is moved out is never null: asking for one throws and says why. Where LibTorch has no such hook, nothing can.
+  // A pointer to what is moved out is never null: asking for one throws and says why. Where
+  // LibTorch has no such hook, nothing can.
   static void guard_empty(c10::StorageImpl& storage) {
-    guard_storage(storage, "this tensor is moved out to stay inside Reprise's memory limit; use it in an op, or read it after the step");
+    guard_storage(storage,
+                  "this tensor is moved out to stay inside Reprise's memory limit; use it in an "
+                  "op, or read it after the step");
   }
 
   [[nodiscard]] Error too_small(Bytes bytes) const {
     Bytes needed = held() + bytes;
-    for (StorageIndex s : pinned_)  // what it reads and could not even be brought back; `bytes` is for the first of them
+    // what it reads and could not even be brought back; `bytes` is for the first of them
+    for (StorageIndex s : pinned_)
       if (moved_[s].out && s != coming_back_) needed += Bytes{moved_[s].place.bytes};
-    return Error(Errc::budget_unreachable, (op_.empty() ? std::string("an allocation outside of any op") : op_) + " needs " +
-                                               format_bytes(needed) + " (" + std::to_string(needed.count) +
-                                               " bytes) at once: what it reads and makes, and what cannot be moved. The limit is " +
-                                               format_bytes(limit_) + " (" + std::to_string(limit_.count) + " bytes)");
+    return Error(
+        Errc::budget_unreachable,
+        (op_.empty() ? std::string("an allocation outside of any op") : op_) + " needs " +
+            format_bytes(needed) + " (" + std::to_string(needed.count) +
+            " bytes) at once: what it reads and makes, and what cannot be moved. The limit is " +
+            format_bytes(limit_) + " (" + std::to_string(limit_.count) + " bytes)");
   }
 
   Bytes limit_;
-  std::optional<Bytes> others_{};  // where the limit is for one step alone: what the process held beside it
+  // where the limit is for one step alone: what the process held beside it
+  std::optional<Bytes> others_{};
   SpillFile file_;
   MemoryGate* outer_;
   StorageTable table_;

@@ -1,5 +1,6 @@
 #pragma once
-// Numbers that LibTorch makes tensors of: the 2 in `x * 2` is an operand like any other, in memory that comes and goes with its op.
+// Numbers that LibTorch makes tensors of: the 2 in `x * 2` is an operand like any other, in memory
+// that comes and goes with its op.
 //
 //   scalar(tensor)      the value of such an operand: kept by its bytes, once for all its uses (or one each, where they may change)
 //   add_kept_numbers()  autograd saves numbers as it saves tensors, by the thousand where gradients are differentiated again; those that
@@ -21,17 +22,21 @@ namespace reprise {
 
 class RecordedNumbers : public RecordingTables {
  public:
-  /// Numbers that LibTorch wraps get a value each, so that a number that changes from step to step leaves the others their ids.
+  /// Numbers that LibTorch wraps get a value each, so that a number that changes from step to step
+  /// leaves the others their ids.
   void give_each_number_a_value() { share_numbers_ = false; }
 
  protected:
   ~RecordedNumbers() = default;
 
-  // What LibTorch makes of a plain number: flagged as wrapped, or 0-dimensional in the type that the number had.
+  // What LibTorch makes of a plain number: flagged as wrapped, or 0-dimensional in the type that
+  // the number had.
   static bool is_number(const at::Tensor& tensor, bool in_step) {
     if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return true;
     const c10::ScalarType t = tensor.scalar_type();
-    return in_step && tensor.dim() == 0 && (t == c10::kDouble || t == c10::kLong || t == c10::kBool || t == c10::ScalarType::ComplexDouble);
+    return in_step && tensor.dim() == 0 &&
+           (t == c10::kDouble || t == c10::kLong || t == c10::kBool ||
+            t == c10::ScalarType::ComplexDouble);
   }
 
   // A number that LibTorch has wrapped: kept by value, once for all its uses, in memory of our own.
@@ -49,10 +54,12 @@ class RecordedNumbers : public RecordingTables {
       return other.scalar == value.scalar && other.geometry == value.geometry;
     };
     if (share_numbers_)
-      if (const auto known = std::ranges::find_if(scalars_, is_same); known != scalars_.end()) return *known;
+      if (const auto known = std::ranges::find_if(scalars_, is_same); known != scalars_.end())
+        return *known;
     value.name = "scalar." + std::to_string(scalars_.size());
     scalars_.push_back(add_value(std::move(value)));
-    if (!share_numbers_) numbers_.push_back({tensor.storage().getWeakStorageImpl(), scalars_.back()});
+    if (!share_numbers_)
+      numbers_.push_back({tensor.storage().getWeakStorageImpl(), scalars_.back()});
     return scalars_.back();
   }
 
@@ -60,22 +67,31 @@ class RecordedNumbers : public RecordingTables {
   [[nodiscard]] Bytes bytes_of_numbers() const {
     Bytes sum{};
     for (std::size_t i = 0; i < numbers_.size(); ++i) {
-      const auto is_same = [&](const WrappedNumber& other) { return other.storage == numbers_[i].storage; };
-      const bool twice = std::any_of(numbers_.begin(), numbers_.begin() + static_cast<std::ptrdiff_t>(i), is_same);
+      const auto is_same = [&](const WrappedNumber& other) {
+        return other.storage == numbers_[i].storage;
+      };
+      const bool twice =
+          std::any_of(numbers_.begin(), numbers_.begin() + static_cast<std::ptrdiff_t>(i), is_same);
       const auto storage = numbers_[i].storage.lock();
-      if (storage && !twice && CountingAllocator::serial_of(storage->data_ptr()) > start_serial_) sum += bytes_of(*storage);
+      if (storage && !twice && CountingAllocator::serial_of(storage->data_ptr()) > start_serial_)
+        sum += bytes_of(*storage);
     }
     return sum;
   }
 
-  // A tensor that was made in the step where no hook saw it: its bytes exist from here on, at the latest.
-  ValueId add_unseen(const at::Tensor& tensor) { return add_block(tensor.storage(), geometry_of(tensor), Role::other); }
+  // A tensor that was made in the step where no hook saw it: its bytes exist from here on, at the
+  // latest.
+  ValueId add_unseen(const at::Tensor& tensor) {
+    return add_block(tensor.storage(), geometry_of(tensor), Role::other);
+  }
 
   // What was wrapped for the last op and is still there.
   void add_kept_numbers() {
     for (const WrappedNumber& number : std::exchange(numbers_, {})) {
       const c10::Storage storage(number.storage.lock());
-      if (!storage || table_.find(storage.unsafeGetStorageImpl()) != no_storage || bytes_of(storage) == Bytes{0}) continue;
+      if (!storage || table_.find(storage.unsafeGetStorageImpl()) != no_storage ||
+          bytes_of(storage) == Bytes{0})
+        continue;
       if (CountingAllocator::serial_of(storage.data_ptr()) <= start_serial_) continue;
       add_block(storage, recording_.values[number.value.index].geometry, Role::constant);
     }

@@ -1,5 +1,6 @@
 #pragma once
-// A Recorder sees every op that LibTorch runs below autograd on this thread while it is in scope: forward, backward, optimizer.
+// A Recorder sees every op that LibTorch runs below autograd on this thread while it is in scope:
+// forward, backward, optimizer.
 //
 //   Recorder recorder;
 //   recorder.know(x, Origin::input, 0, Role::input, "x");
@@ -7,7 +8,8 @@
 //   loss.backward();
 //   Recording recording = recorder.finish();
 //
-// For each op (see dispatch_hook.hpp) the recorder asks which values it reads, lets it run, and notes what it wrote and made:
+// For each op (see dispatch_hook.hpp) the recorder asks which values it reads, lets it run, and
+// notes what it wrote and made:
 //
 //   read(tensor) ──▶ known storage, version and geometry?  that value
 //                    known storage, another geometry?      a view that was made before a write: an alias call says so
@@ -50,20 +52,24 @@ namespace reprise {
 struct RecorderHooks {
   virtual ~RecorderHooks() = default;
   /// The op has not run; `arguments` are its own. Anything that it reads may be brought back here.
-  virtual void before(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> /*arguments*/) {}
+  virtual void before(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> /*arguments*/) {
+  }
   /// The op has not run, but is known as a call: what it reads and which storages it will write.
   virtual void ready(const Call& /*call*/, std::span<const StorageIndex> /*writes*/) {}
   /// The op has run and has become `node`.
-  virtual void after(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> /*results*/, NodeId /*node*/) {}
+  virtual void after(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> /*results*/,
+                     NodeId /*node*/) {}
   /// The op threw; it may have written to these.
   virtual void failed(const Call& /*call*/, std::span<const StorageIndex> /*writes*/) {}
   /// Asked about the op's allocations on a thread that has joined the step.
   virtual MemoryGate* gate() { return nullptr; }
   /// An op on a thread that has joined the step is over.
   virtual void left() {}
-  /// The host asks for a pointer to write through. True where that is dealt with: the recording then remains of use.
+  /// The host asks for a pointer to write through. True where that is dealt with: the recording
+  /// then remains of use.
   virtual bool host_access(StorageIndex /*storage*/) { return false; }
-  /// Comes before host_access() where it was found out from the contents, and so too late: the host has written already. May throw.
+  /// Comes before host_access() where it was found out from the contents, and so too late: the host
+  /// has written already. May throw.
   virtual void host_wrote(StorageIndex /*storage*/) {}
 };
 
@@ -72,19 +78,23 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
   explicit Recorder(RecorderHooks* hooks = nullptr) : hooks_(hooks) {
     switch_on();
     if (memory_.outermost()) cpu_memory().reset_peak();
-    else cpu_memory().reset_existing_peak();  // whoever runs the step wants to know what it held from its beginning
+    // whoever runs the step wants to know what it held from its beginning
+    else cpu_memory().reset_existing_peak();
     existed_ = bytes().existing();
   }
 
   ~Recorder() override { stop(); }
 
-  /// Tells of a tensor that is there before the step. Two that share a storage are one value, or views of one.
-  void know(const at::Tensor& tensor, Origin origin, std::size_t index, Role role, std::string name) {
+  /// Tells of a tensor that is there before the step. Two that share a storage are one value, or
+  /// views of one.
+  void know(const at::Tensor& tensor, Origin origin, std::size_t index, Role role,
+            std::string name) {
     if (!tensor.defined() || !is_plain(tensor)) return;
     const StorageIndex known = table_.find(tensor.storage().unsafeGetStorageImpl());
     if (known == no_storage) {
       const ValueId v = add_persistent(tensor, origin, index, role, std::move(name));
-      if (origin == Origin::parameter || origin == Origin::buffer) state_[storage_of(v)].told = tensor.unsafeGetTensorImpl();
+      if (origin == Origin::parameter || origin == Origin::buffer)
+        state_[storage_of(v)].told = tensor.unsafeGetTensorImpl();
       watch(v);
       find_shared_memory(storage_of(v));
       return;
@@ -92,10 +102,12 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     if (!view_of(known, tensor).valid()) add_alias(known, geometry_of(tensor));
   }
 
-  /// Before anything is noted: the memory of a recording that is empty by now. Megabytes that are given back after every step would be
-  /// cleared and faulted in again for the next.
+  /// Before anything is noted: the memory of a recording that is empty by now. Megabytes that are
+  /// given back after every step would be cleared and faulted in again for the next.
   void reuse(Recording&& old) {
-    if (!recording_.calls.empty() || !recording_.values.empty() || !old.calls.empty() || !old.values.empty()) return;
+    if (!recording_.calls.empty() || !recording_.values.empty() || !old.calls.empty() ||
+        !old.values.empty())
+      return;
     recording_.calls = std::move(old.calls);
     recording_.values = std::move(old.values);
   }
@@ -111,9 +123,12 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
   }
 
   /// The value that this tensor is now; none where it is not plain memory.
-  [[nodiscard]] ValueId value_of(const at::Tensor& tensor) { return read(tensor, "the end of the step"); }
+  [[nodiscard]] ValueId value_of(const at::Tensor& tensor) {
+    return read(tensor, "the end of the step");
+  }
 
-  /// Everything from here on belongs to this phase; what autograd runs belongs to backward in any case.
+  /// Everything from here on belongs to this phase; what autograd runs belongs to backward in any
+  /// case.
   void enter(Phase phase) { phase_ = phase; }
 
   /// Held while an op is recorded: whoever looks at the step from outside of an op takes it first.
@@ -124,7 +139,9 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     heeding().recorders.push_back(this);
   }
   /// What the step has taken: no other thread's bytes. Relative to its beginning.
-  [[nodiscard]] ByteCounter& bytes() const { return memory_.bytes() != nullptr ? *memory_.bytes() : cpu_memory(); }
+  [[nodiscard]] ByteCounter& bytes() const {
+    return memory_.bytes() != nullptr ? *memory_.bytes() : cpu_memory();
+  }
   /// Sees nothing more.
   void stop() {
     {
@@ -140,13 +157,15 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
   void watch(StorageIndex s) { table_.watch(s, &on_host_access); }
   void unwatch(StorageIndex s) { table_.unwatch(s); }
 
-  /// Without LibTorch's hook: whether something that the host may well fill is no longer what an op has left there.
+  /// Without LibTorch's hook: whether something that the host may well fill is no longer what an op
+  /// has left there.
   [[nodiscard]] bool host_has_written(StorageIndex s) const {
     if (!state_[s].digest || table_.emptied(s)) return false;
     const auto storage = table_.lock(s);
     return storage && *state_[s].digest != digest_of(*storage);
   }
-  /// Looks for that where an op comes to it, or where it would be given up: then the host has been there.
+  /// Looks for that where an op comes to it, or where it would be given up: then the host has been
+  /// there.
   bool find_host_writes(StorageIndex s) {
     if (!host_has_written(s)) return false;
     if (hooks_ != nullptr) hooks_->host_wrote(s);
@@ -155,27 +174,31 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     return true;
   }
 
-  /// Nothing runs again that reads memory of the user's own: its tensor may be gone by then, and the bytes another frame.
+  /// Nothing runs again that reads memory of the user's own: its tensor may be gone by then, and
+  /// the bytes another frame.
   void heed_foreign_memory() { heeds_foreign_ = true; }
 
   /// Storages that lie in the same memory, as far as ops have read or written them.
   [[nodiscard]] std::span<const StorageIndex> sharing_memory_with(StorageIndex s) const {
     if (sharing_.empty()) return {};
     const auto it = sharing_.find(s);
-    return it == sharing_.end() ? std::span<const StorageIndex>{} : std::span<const StorageIndex>(it->second);
+    return it == sharing_.end() ? std::span<const StorageIndex>{}
+                                : std::span<const StorageIndex>(it->second);
   }
   /// The graph would not say what memory this step takes: it is not planned.
   void do_not_plan(std::string why) {
     if (recording_.unplannable.empty()) recording_.unplannable = std::move(why);
   }
 
-  /// The user's code held the storage until now, though no op reads it any more: a call of its own says so.
+  /// The user's code held the storage until now, though no op reads it any more: a call of its own
+  /// says so.
   void note_release(StorageIndex s) {
     const bool persistent = state_[s].persistent;
     const ValueId v = persistent ? state_[s].root : newest_in(s);
     if (persistent) {
       for (const Call& call : recording_.calls)
-        if (std::ranges::find(call.updates, v) != call.updates.end()) return;  // an update needs a value that is there to the end
+        if (std::ranges::find(call.updates, v) != call.updates.end())
+          return;  // an update needs a value that is there to the end
       recording_.values[v.index].persistent = false;
       recording_.values[v.index].initial = true;
     }
@@ -207,8 +230,8 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     released_.push_back(add_value(std::move(value)));
   }
 
-  /// Switches the recorder off and hands over what it saw. `outputs` are the values that the caller takes out of the step;
-  /// whatever else was made in the step and is still alive is noted as kept.
+  /// Switches the recorder off and hands over what it saw. `outputs` are the values that the caller
+  /// takes out of the step; whatever else was made in the step and is still alive is noted as kept.
   [[nodiscard]] Recording finish(std::vector<ValueId> outputs = {}) {
     add_releases();
     recording_.peak = started_with_ + (bytes().existing_peak() - existed_);
@@ -229,11 +252,14 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     ArgumentSlot slot;
     StorageIndex storage;
     Bytes bytes_before;
-    at::Tensor tensor;  ///< for as long as the op runs: an op may change how it lies in its storage, too (transpose_, resize_)
+    /// for as long as the op runs: an op may change how it lies in its storage, too (transpose_,
+    /// resize_)
+    at::Tensor tensor;
   };
   using PendingWrites = c10::SmallVector<PendingWrite, 2>;
 
-  void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack& stack) override {
+  void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet below,
+             torch::jit::Stack& stack) override {
     const std::lock_guard lock(guard_);
     const StepBytes::Joined counted(memory_);  // where another thread has joined the step
     MemoryGate*& gate = memory_gate();
@@ -268,7 +294,8 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     if (at::in_parallel_region()) return;  // a kernel's own thread
     while (!tell_others(storage)) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  // False where a step is busy. Its end waits for the list while it holds its own guard: nobody waits for that one with the list in hand.
+  // False where a step is busy. Its end waits for the list while it holds its own guard: nobody
+  // waits for that one with the list in hand.
   static bool tell_others(c10::StorageImpl* storage) {
     const std::lock_guard lock(heeding().guard);
     for (Recorder* recorder : heeding().recorders) {
@@ -279,7 +306,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     return true;
   }
 
-  // ── one op ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── one op ─────────────────────────────────────────────────────────────────────────────────────
 
   void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) {
     add_releases();
@@ -294,13 +321,14 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     if (hooks_ != nullptr) hooks_->before(op, torch::jit::last(stack, call.facts->writes.size()));
     read_arguments(call, stack);
     if (call.facts->random && !(GeneratorState::now() == generator_after_))
-      refuse("the generator was set in the middle of the step, before " + call.facts->name + " (node " +
-             std::to_string(recording_.calls.size()) + ")");
+      refuse("the generator was set in the middle of the step, before " + call.facts->name +
+             " (node " + std::to_string(recording_.calls.size()) + ")");
     if (call.facts->hands_lengths_to_host)
       refuse(call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
              ") goes with lengths that LibTorch reads behind the dispatcher");
     if (call.facts->copies_lazily) {
-      refuse(call.facts->name + " (node " + std::to_string(recording_.calls.size()) + ") makes a copy that shares memory until it is written");
+      refuse(call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
+             ") makes a copy that shares memory until it is written");
       do_not_plan("a copy shares memory until it is written (" + call.facts->name + ")");
     }
     PendingWrites writes = writes_of(call, stack);
@@ -311,7 +339,8 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
 
     bytes().open_window();
     const Bytes before = bytes().existing() - bytes_of_numbers();
-    const Microseconds moving = memory_gate() != nullptr ? memory_gate()->time_spent() : Microseconds{};
+    const Microseconds moving =
+        memory_gate() != nullptr ? memory_gate()->time_spent() : Microseconds{};
     const auto start = std::chrono::steady_clock::now();
     try {
       op.redispatchBoxed(keys, &stack);
@@ -321,8 +350,10 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
       watch_again(call);
       throw;
     }
-    call.time = {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count()};
-    if (memory_gate() != nullptr) call.time = {std::max(0.0, call.time.count - (memory_gate()->time_spent() - moving).count)};
+    call.time = {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+                     .count()};
+    if (memory_gate() != nullptr)
+      call.time = {std::max(0.0, call.time.count - (memory_gate()->time_spent() - moving).count)};
 
     const NodeId node{recording_.calls.size()};
     Bytes made{};
@@ -347,8 +378,9 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     if (first) switches_at_first_ = switches_;
     call.switches = switches_;
     if (switches_ != switches_at_first_)
-      refuse("a switch of LibTorch's was set in the middle of the step, before " + call.facts->name +
-             " (node " + std::to_string(recording_.calls.size()) + "): threads, default dtype, " +
+      refuse("a switch of LibTorch's was set in the middle of the step, before " +
+             call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
+             "): threads, default dtype, " +
              "denormals, deterministic algorithms, oneDNN or precision");
   }
 
@@ -370,9 +402,11 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     const std::size_t count = call.facts->writes.size();
     const auto arguments = torch::jit::last(stack, count);
     call.args.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) read_argument(call, static_cast<std::uint32_t>(i), arguments[i]);
+    for (std::size_t i = 0; i < count; ++i)
+      read_argument(call, static_cast<std::uint32_t>(i), arguments[i]);
     if (call.path.empty() || call.phase == Phase::forward) name_after_operands(call);
-    if (call.phase == Phase::forward && sequence_ > 0) forward_of_.insert(sequence_ - 1, static_cast<std::uint32_t>(recording_.calls.size()));
+    if (call.phase == Phase::forward && sequence_ > 0)
+      forward_of_.insert(sequence_ - 1, static_cast<std::uint32_t>(recording_.calls.size()));
   }
 
   void read_argument(Call& call, std::uint32_t arg, const c10::IValue& argument) {
@@ -385,20 +419,24 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     if (argument.isTensorList() || (argument.isList() && holds_tensors(argument))) {
       std::int32_t element = 0;
       for (const c10::IValue& item : argument.toListRef()) {
-        if (item.isTensor() && item.toTensor().defined()) add_read(call, arg, element, item.toTensor());
+        if (item.isTensor() && item.toTensor().defined())
+          add_read(call, arg, element, item.toTensor());
         ++element;
       }
       call.args.push_back(blank_list(argument));
       return;
     }
-    if (argument.isList() && !argument.toListRef().empty() && argument.toListRef()[0].isList()) {  // c10d's all-gather
+    // c10d's all-gather
+    if (argument.isList() && !argument.toListRef().empty() && argument.toListRef()[0].isList()) {
       std::int32_t element = 0;
       for (const c10::IValue& items : argument.toListRef())
         for (const c10::IValue& item : items.toListRef()) {
-          if (item.isTensor() && item.toTensor().defined()) add_read(call, arg, element, item.toTensor());
+          if (item.isTensor() && item.toTensor().defined())
+            add_read(call, arg, element, item.toTensor());
           ++element;
         }
-      refuse_call(call, call.facts->name + " (node " + std::to_string(recording_.calls.size()) + ") takes lists of lists");
+      refuse_call(call, call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
+                            ") takes lists of lists");
       call.args.emplace_back();
       return;
     }
@@ -408,22 +446,27 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
       call.args.emplace_back();
       return;
     }
-    if (argument.isGenerator() && argument.toGenerator().defined() && argument.toGenerator() != at::detail::getDefaultCPUGenerator())
+    if (argument.isGenerator() && argument.toGenerator().defined() &&
+        argument.toGenerator() != at::detail::getDefaultCPUGenerator())
       refuse_call(call, call.facts->name + " (node " + std::to_string(recording_.calls.size()) +
-                            ") draws from a generator of the user's own, whose state at the next step cannot be known");
+                            ") draws from a generator of the user's own, whose state at the next "
+                            "step cannot be known");
     call.args.push_back(argument.isIntList() ? kept_list(argument) : argument);
   }
 
-  // What may hold tensors, or anything else, for as long as it lives: c10d's works hold what they send.
+  // What may hold tensors, or anything else, for as long as it lives: c10d's works hold what they
+  // send.
   static bool is_object(const c10::IValue& value) {
-    return value.isStorage() || value.isObject() || value.isPyObject() || value.isFuture() || value.isCapsule() || value.isRRef() ||
-           value.isTuple() || value.isGenericDict() || value.isBlob();
+    return value.isStorage() || value.isObject() || value.isPyObject() || value.isFuture() ||
+           value.isCapsule() || value.isRRef() || value.isTuple() || value.isGenericDict() ||
+           value.isBlob();
   }
 
   void add_read(Call& call, std::uint32_t arg, std::int32_t element, const at::Tensor& tensor) {
     call.reads.push_back({arg, element, read(tensor, call.facts->name)});
     const ValueId v = call.reads.back().value;
-    if (heeds_foreign_ && v.valid() && storage_of(v) != no_storage && state_[storage_of(v)].foreign) call.repeatable = false;
+    if (heeds_foreign_ && v.valid() && storage_of(v) != no_storage && state_[storage_of(v)].foreign)
+      call.repeatable = false;
     if (v.valid()) return;
     call.repeatable = false;
     call.opaque = true;
@@ -436,7 +479,8 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
       const RecordedValue& root = recording_.values[root_of(slot.value).index];
       if (root.role != Role::parameter && root.role != Role::buffer) continue;
       const auto dot = root.name.rfind('.');
-      call.path = join(current_scope(), dot == std::string::npos ? root.name : root.name.substr(0, dot));
+      call.path =
+          join(current_scope(), dot == std::string::npos ? root.name : root.name.substr(0, dot));
       return;
     }
     if (!call.path.empty()) return;
@@ -449,14 +493,17 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     }
   }
 
-  static std::string join(const std::string& outer, const std::string& inner) { return outer.empty() ? inner : outer + "/" + inner; }
+  static std::string join(const std::string& outer, const std::string& inner) {
+    return outer.empty() ? inner : outer + "/" + inner;
+  }
 
-  // ── what an op reads ──────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── what an op reads ───────────────────────────────────────────────────────────────────────────
 
   ValueId read(const at::Tensor& tensor, const std::string& reader) {
     if (!is_plain(tensor)) {
-      refuse(reader + " (node " + std::to_string(recording_.calls.size()) + ") reads a tensor that is not plain strided memory (" +
-             c10::str(tensor.layout()) + ")");
+      refuse(reader + " (node " + std::to_string(recording_.calls.size()) +
+             ") reads a tensor that is not plain strided memory (" + c10::str(tensor.layout()) +
+             ")");
       return {};
     }
     const StorageIndex s = table_.find(tensor.storage().unsafeGetStorageImpl());
@@ -464,17 +511,21 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     static_cast<void>(find_host_writes(s));
     if (state_[s].exposed) settle_host_writes(s);
     if (const ValueId known = view_of(s, tensor); known.valid()) {
-      if (known == state_[s].root && is_alias_from_outside(s, tensor)) recording_.reads_aliases = true;
+      if (known == state_[s].root && is_alias_from_outside(s, tensor))
+        recording_.reads_aliases = true;
       return known;
     }
-    // Views of what is from before the step are made by ops, or told of by know(). This one was made outside.
+    // Views of what is from before the step are made by ops, or told of by know(). This one was
+    // made outside.
     if (state_[s].persistent)
-      refuse(reader + " (node " + std::to_string(recording_.calls.size()) + ") reads a tensor of the user's that shares memory with '" +
+      refuse(reader + " (node " + std::to_string(recording_.calls.size()) +
+             ") reads a tensor of the user's that shares memory with '" +
              recording_.values[state_[s].root.index].name + "', but is not it");
     return add_alias(s, geometry_of(tensor));
   }
 
-  // It lies just as the parameter does, but is another tensor, and no op of the step has made it (detach(), say).
+  // It lies just as the parameter does, but is another tensor, and no op of the step has made it
+  // (detach(), say).
   [[nodiscard]] bool is_alias_from_outside(StorageIndex s, const at::Tensor& tensor) const {
     const StorageState& state = state_[s];
     if (state.told == nullptr || state.told == tensor.unsafeGetTensorImpl()) return false;
@@ -490,20 +541,24 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     if (is_number(tensor, in_step)) return scalar(tensor);
     if (in_step) {
       refuse(reader + " (node " + std::to_string(recording_.calls.size()) +
-             ") reads a tensor that was made in the step behind the dispatcher, where Reprise cannot see it");
+             ") reads a tensor that was made in the step behind the dispatcher, where Reprise "
+             "cannot see it");
       return add_unseen(tensor);
     }
     const std::string number = std::to_string(captured_++);
-    const ValueId v = phase_ == Phase::optimizer
-                          ? add_persistent(tensor, Origin::captured, 0, Role::optimizer_state, "optimizer." + number)
-                          : add_persistent(tensor, Origin::captured, 0, Role::constant, "captured." + number);
+    const ValueId v =
+        phase_ == Phase::optimizer
+            ? add_persistent(tensor, Origin::captured, 0, Role::optimizer_state,
+                             "optimizer." + number)
+            : add_persistent(tensor, Origin::captured, 0, Role::constant, "captured." + number);
     watch(v);
     find_shared_memory(storage_of(v));
     return v;
   }
 
-  // A tensor over memory of the user's own (from_blob) may lie inside of another tensor's block: an op that writes one then changes the
-  // other, and the graph does not say so. A guided step treats the two as one; a capture is refused.
+  // A tensor over memory of the user's own (from_blob) may lie inside of another tensor's block: an
+  // op that writes one then changes the other, and the graph does not say so. A guided step treats
+  // the two as one; a capture is refused.
   void find_shared_memory(StorageIndex s) {
     if (!state_[s].foreign) {
       for (const StorageIndex other : foreign_)
@@ -517,7 +572,8 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
   void note_shared_memory(StorageIndex a, StorageIndex b) {
     refuse("'" + name_of(a) + "' and '" + name_of(b) + "' lie in the same memory");
     for (const StorageIndex s : {a, b})
-      if (!state_[s].persistent && hooks_ != nullptr) static_cast<void>(hooks_->host_access(s));  // made in the step: it stays where it is
+      if (!state_[s].persistent && hooks_ != nullptr)
+        static_cast<void>(hooks_->host_access(s));  // made in the step: it stays where it is
     sharing_[a].push_back(b);
     sharing_[b].push_back(a);
   }
@@ -526,13 +582,15 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     return root.producer.valid() ? recording_.calls[root.producer.index].op_name() : root.name;
   }
 
-  // ── what an op writes and makes ───────────────────────────────────────────────────────────────────────────────────────
+  // ── what an op writes and makes ────────────────────────────────────────────────────────────────
 
   PendingWrites writes_of(const Call& call, const torch::jit::Stack& stack) const {
     const auto arguments = torch::jit::last(stack, call.facts->writes.size());
     PendingWrites writes;
     for (const ArgumentSlot& slot : call.reads) {
-      if (!slot.value.valid() || (!call.facts->writes[slot.arg] && !call.facts->may_write && !is_moved_statistic(call, slot))) continue;
+      if (!slot.value.valid() || (!call.facts->writes[slot.arg] && !call.facts->may_write &&
+                                  !is_moved_statistic(call, slot)))
+        continue;
       const StorageIndex s = storage_of(slot.value);
       if (s == no_storage) continue;
       writes.push_back({slot, s, state_[s].bytes, element_of(arguments[slot.arg], slot.element)});
@@ -551,7 +609,8 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     return list[which].toListRef()[index].toTensor();
   }
 
-  // Returns the bytes that the op has allocated for what it writes: those of an output that was made larger.
+  // Returns the bytes that the op has allocated for what it writes: those of an output that was
+  // made larger.
   Bytes note_write(Call& call, NodeId node, const PendingWrite& write) {
     StorageState& state = state_[write.storage];
     const auto storage = table_.lock(write.storage);
@@ -584,12 +643,16 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
 
   void note_update(Call& call, StorageIndex s) {
     const StorageState& state = state_[s];
-    if (state.persistent && std::ranges::find(call.updates, state.root) == call.updates.end()) call.updates.push_back(state.root);
+    if (state.persistent && std::ranges::find(call.updates, state.root) == call.updates.end())
+      call.updates.push_back(state.root);
   }
 
-  // A tensor from before the step was given a larger block: the old one ends here, and the new one is made in the step.
+  // A tensor from before the step was given a larger block: the old one ends here, and the new one
+  // is made in the step.
   void end_persistent(StorageState& state, Call& call) {
-    const auto updates = [&](const Call& earlier) { return std::ranges::find(earlier.updates, state.root) != earlier.updates.end(); };
+    const auto updates = [&](const Call& earlier) {
+      return std::ranges::find(earlier.updates, state.root) != earlier.updates.end();
+    };
     RecordedValue& before = recording_.values[state.root.index];
     refuse("'" + before.name + "' from before the step was given a larger block in it");
     if (std::ranges::any_of(recording_.calls, updates)) {
@@ -605,7 +668,8 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
   // fill_(t, 3) leaves t independent of data, copy_(t, x) does not.
   bool reads_one_storage(const Call& call) const {
     for (const ArgumentSlot& slot : call.reads)
-      if (slot.value.valid() && storage_of(slot.value) != storage_of(call.reads.front().value)) return false;
+      if (slot.value.valid() && storage_of(slot.value) != storage_of(call.reads.front().value))
+        return false;
     return true;
   }
 
@@ -620,9 +684,11 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
       } else if (result.isTensorList()) {
         std::int32_t element = 0;
         for (const c10::IValue& item : result.toListRef())
-          made += note_result(call, node, static_cast<std::uint32_t>(i), element++, item.toTensor());
+          made +=
+              note_result(call, node, static_cast<std::uint32_t>(i), element++, item.toTensor());
       } else if (is_object(result)) {
-        refuse_call(call, call.facts->name + " (node " + std::to_string(node.index) + ") returns an object, which cannot be kept for another run");
+        refuse_call(call, call.facts->name + " (node " + std::to_string(node.index) +
+                              ") returns an object, which cannot be kept for another run");
       } else if (call.facts->reads_to_host) {
         call.returned.push_back({static_cast<std::uint32_t>(i), result});
       }
@@ -630,11 +696,13 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     return made;
   }
 
-  Bytes note_result(Call& call, NodeId node, std::uint32_t index, std::int32_t element, const at::Tensor& tensor) {
+  Bytes note_result(Call& call, NodeId node, std::uint32_t index, std::int32_t element,
+                    const at::Tensor& tensor) {
     if (!tensor.defined()) return {};
     if (!is_plain(tensor)) {
       call.opaque = true;
-      refuse_call(call, call.facts->name + " (node " + std::to_string(node.index) + ") makes a tensor that is not plain strided memory (" +
+      refuse_call(call, call.facts->name + " (node " + std::to_string(node.index) +
+                            ") makes a tensor that is not plain strided memory (" +
                             c10::str(tensor.layout()) + ")");
       return note_parts(call, node, index, tensor);
     }
@@ -643,7 +711,8 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
       note_view(call, node, index, element, known, geometry_of(tensor));
       return {};
     }
-    if (!call.facts->repeatable && is_from_before(tensor)) {  // set_, or an op of another library that has kept it
+    // set_, or an op of another library that has kept it
+    if (!call.facts->repeatable && is_from_before(tensor)) {
       static_cast<void>(adopt(tensor, call.facts->name));
       return {};
     }
@@ -655,7 +724,8 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     value.bytes = bytes_of(tensor.storage());
     const Bytes bytes = value.bytes;
     state_[s].bytes = bytes;
-    state_[s].foreign = is_foreign(tensor.storage());  // a file that is mapped, a copy that shares a block
+    // a file that is mapped, a copy that shares a block
+    state_[s].foreign = is_foreign(tensor.storage());
     state_[s].made_without_tensors = call.reads.empty() && !call.facts->random;
     const ValueId v = add_value(std::move(value), s);
     state_[s].root = v;
@@ -664,12 +734,14 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     return bytes;
   }
 
-  // What a sparse tensor consists of: plain tensors, whose bytes count, though what reads them through the sparse one is not seen.
+  // What a sparse tensor consists of: plain tensors, whose bytes count, though what reads them
+  // through the sparse one is not seen.
   Bytes note_parts(Call& call, NodeId node, std::uint32_t index, const at::Tensor& tensor) {
     const c10::impl::ExcludeDispatchKeyGuard unseen(above());
     Bytes made{};
     const auto note = [&](const at::Tensor& part) {
-      if (part.defined() && is_plain(part) && table_.find(part.storage().unsafeGetStorageImpl()) == no_storage && !is_from_before(part))
+      if (part.defined() && is_plain(part) &&
+          table_.find(part.storage().unsafeGetStorageImpl()) == no_storage && !is_from_before(part))
         made += note_result(call, node, index, -1, part);
     };
     if (tensor.layout() == at::kSparse) {
@@ -687,23 +759,27 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     return made;
   }
   [[nodiscard]] bool is_from_before(const at::Tensor& tensor) const {
-    const c10::DataPtr& data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+    const c10::DataPtr& data =
+        tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
     return CountingAllocator::owns(data) && CountingAllocator::serial_of(data) <= start_serial_;
   }
 
   // A result over a storage that was there before: what the op wrote, or a view.
-  void note_view(Call& call, NodeId node, std::uint32_t index, std::int32_t element, StorageIndex s, Geometry geometry) {
+  void note_view(Call& call, NodeId node, std::uint32_t index, std::int32_t element, StorageIndex s,
+                 Geometry geometry) {
     StorageState& state = state_[s];
     for (ValueId known : state.views) {
       if (!(recording_.values[known.index].geometry == geometry)) continue;
-      const bool written = std::ranges::any_of(call.updates, [&](ValueId v) { return v == state.root; });
+      const bool written =
+          std::ranges::any_of(call.updates, [&](ValueId v) { return v == state.root; });
       if (written || recording_.values[known.index].producer == node) return;
     }
     RecordedValue value;
     value.geometry = std::move(geometry);
     value.alias_of = state.views.front();
     for (const ArgumentSlot& slot : call.reads)
-      if (slot.value.valid() && storage_of(slot.value) == s && !made_by(node, state)) value.alias_of = slot.value;
+      if (slot.value.valid() && storage_of(slot.value) == s && !made_by(node, state))
+        value.alias_of = slot.value;
     value.producer = node;
     value.role = role_in(call.phase);
     const ValueId v = add_value(std::move(value), s);
@@ -711,7 +787,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     call.results.push_back({ResultSlot::From::returned, index, element, v});
   }
 
-  // ── the host ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── the host ───────────────────────────────────────────────────────────────────────────────────
 
   void note_host_access(c10::StorageImpl* storage) {
     const StorageIndex s = table_.find(storage);
@@ -720,30 +796,38 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     if (hooks_ != nullptr && hooks_->host_access(s)) return;
     StorageState& state = state_[s];
     if (!state.persistent && state.made_without_tensors) {
-      state.exposed = true;  // what lies there now is not `seen`: fresh memory may by chance hold what the host is about to write
+      // what lies there now is not `seen`: fresh memory may by chance hold what the host is about
+      // to write
+      state.exposed = true;
       return;
     }
     const ValueId v = state.views.empty() ? state.root : state.views.front();
     const RecordedValue& value = recording_.values[v.index];
     refuse("the host took a pointer to " +
-           (value.producer.valid()
-                ? "what node " + std::to_string(value.producer.index) + " (" + recording_.calls[value.producer.index].op_name() + ") made"
-                : "'" + value.name + "'") +
-           " in the middle of the step (data_ptr or accessor); what it read or wrote there cannot be seen");
+           (value.producer.valid() ? "what node " + std::to_string(value.producer.index) + " (" +
+                                         recording_.calls[value.producer.index].op_name() + ") made"
+                                   : "'" + value.name + "'") +
+           " in the middle of the step (data_ptr or accessor); what it read or wrote there cannot "
+           "be seen");
   }
 
-  // Nobody would tell that the host fills what an op has made for it. To the result of a factory it is taken to have a pointer from the
-  // beginning; of a copy, and of what a factory made after another tensor's shape, the contents are compared when an op comes to it: as a
-  // rule nobody but ops fills it (a dropout's mask), and then it can be given up and made again. What is not filled by the op gets contents
-  // that the host will hardly write, or they might be there already from the step before.
+  // Nobody would tell that the host fills what an op has made for it. To the result of a factory it
+  // is taken to have a pointer from the beginning; of a copy, and of what a factory made after
+  // another tensor's shape, the contents are compared when an op comes to it: as a rule nobody but
+  // ops fills it (a dropout's mask), and then it can be given up and made again. What is not filled
+  // by the op gets contents that the host will hardly write, or they might be there already from
+  // the step before.
   void heed_room(NodeId node) {
     const Call& call = recording_.calls[node.index];
     for (const ResultSlot& slot : call.results) {
       const StorageIndex s = storage_of(slot.value);
-      if (slot.from != ResultSlot::From::returned || s == no_storage || state_[s].root != slot.value) continue;
+      if (slot.from != ResultSlot::From::returned || s == no_storage ||
+          state_[s].root != slot.value)
+        continue;
       if (!state_[s].made_without_tensors && !call.facts->makes_room) continue;
       const auto storage = table_.lock(s);
-      if (!storage || storage->nbytes() == 0 || storage->device_type() != c10::DeviceType::CPU) continue;
+      if (!storage || storage->nbytes() == 0 || storage->device_type() != c10::DeviceType::CPU)
+        continue;
       if (call.facts->unfilled) std::memset(storage->mutable_data(), 0xa5, storage->nbytes());
       if (!state_[s].made_without_tensors) {
         state_[s].digest = digest_of(*storage);
@@ -764,7 +848,9 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     StorageState& state = state_[s];
     const auto storage = table_.lock(s);
     if (!storage || storage->nbytes() == 0) return;
-    if (!state.seen.empty() && std::memcmp(state.seen.data(), storage->data(), state.seen.size()) == 0) return;
+    if (!state.seen.empty() &&
+        std::memcmp(state.seen.data(), storage->data(), state.seen.size()) == 0)
+      return;
     remember(state, *storage);
     const NodeId node{recording_.calls.size()};
     Call call;
@@ -818,8 +904,10 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
   const Bytes started_with_ = base_;  // what existed in the process
   Bytes existed_{};                   // the same, as bytes() counts
   std::recursive_mutex guard_;
-  FlatIndex forward_of_;                        // autograd's sequence number -> the call that it was given to
-  const Switches *switches_ = nullptr, *switches_at_first_ = nullptr;  // of the last op, and of the first
+  // autograd's sequence number -> the call that it was given to
+  FlatIndex forward_of_;
+  // of the last op, and of the first
+  const Switches *switches_ = nullptr, *switches_at_first_ = nullptr;
   ValueId generator_{};
   GeneratorState generator_after_ = GeneratorState::now();  // where the last random op left it
   std::uint64_t sequence_ = 0;

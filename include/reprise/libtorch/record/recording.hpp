@@ -1,6 +1,7 @@
 #pragma once
-// A Recording is what the recorder saw: calls in the order in which they ran, and the tensor versions that they read and made.
-// Call i becomes node i and value j becomes value j of the StepGraph: one set of ids from here to the end.
+// A Recording is what the recorder saw: calls in the order in which they ran, and the tensor
+// versions that they read and made. Call i becomes node i and value j becomes value j of the
+// StepGraph: one set of ids from here to the end.
 //
 //   auto y = torch::relu_(x + 1);
 //
@@ -55,12 +56,15 @@ struct RecordedValue {
   ValueId overwrites{};
   NodeId producer{};
   bool persistent = false;
-  bool initial = false;                                                 ///< there before the step, and given back in the middle of it
-  c10::SmallVector<std::byte, 16> scalar{};                             ///< of Origin::scalar: its bytes
+  /// there before the step, and given back in the middle of it
+  bool initial = false;
+  /// of Origin::scalar: its bytes
+  c10::SmallVector<std::byte, 16> scalar{};
   std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> captured{};  ///< of Origin::captured
 };
 
-/// One tensor among a call's arguments: argument `arg` itself, or one element of it where it is a list.
+/// One tensor among a call's arguments: argument `arg` itself, or one element of it where it is a
+/// list.
 struct ArgumentSlot {
   std::uint32_t arg = 0;
   std::int32_t element = -1;
@@ -86,11 +90,14 @@ enum class CallKind : std::uint8_t {
   alias,     ///< a view that nobody asked for: an older view read after a write
   constant,  ///< bytes that the host wrote into a tensor made in the step
   release,   ///< the user's code lets go of what it reads: until here that was held
-  number,    ///< a number that LibTorch wrapped for the op before it, and that somebody has kept: its few bytes exist from here on
+  /// a number that LibTorch wrapped for the op before it, and that somebody has kept: its few bytes
+  /// exist from here on
+  number,
 };
 
-/// The lists that every call has lie inside of it up to the usual length: an allocation for each would cost more than all else that is
-/// noted of an op, and would lie between the step's own blocks, which then leave holes that nothing fits into (see kept_lists.hpp).
+/// The lists that every call has lie inside of it up to the usual length: an allocation for each
+/// would cost more than all else that is noted of an op, and would lie between the step's own
+/// blocks, which then leave holes that nothing fits into (see kept_lists.hpp).
 struct Call {
   CallKind kind = CallKind::op;
   std::optional<c10::OperatorHandle> op{};
@@ -100,13 +107,15 @@ struct Call {
   c10::SmallVector<ArgumentSlot, 4> reads{};
   c10::SmallVector<ResultSlot, 2> results{};
   c10::SmallVector<ValueId, 2> updates{};  ///< persistent values that it writes
-  std::vector<HostResult> returned{};      ///< what it returned beside tensors, where that depends on data
-  std::vector<std::byte> constant{};       ///< of CallKind::constant
-  std::string path{};                      ///< parameter path or user scope
+  /// what it returned beside tensors, where that depends on data
+  std::vector<HostResult> returned{};
+  std::vector<std::byte> constant{};  ///< of CallKind::constant
+  std::string path{};                 ///< parameter path or user scope
   Phase phase = Phase::forward;
   NodeId forward{};
   bool repeatable = true;
-  bool opaque = false;    ///< a tensor that it takes or makes is not plain memory: what lies inside of it cannot be seen
+  /// a tensor that it takes or makes is not plain memory: what lies inside of it cannot be seen
+  bool opaque = false;
   bool grad_mode = true;  ///< what it was: some kernels keep more for backward while it is on
   const Switches* switches = nullptr;  ///< LibTorch's, when it ran first
   Microseconds time{};
@@ -124,17 +133,21 @@ struct Call {
   }
 };
 
-/// Whether the call moves what this argument holds, behind the schema's back: running statistics in training mode.
+/// Whether the call moves what this argument holds, behind the schema's back: running statistics in
+/// training mode.
 [[nodiscard]] inline bool is_moved_statistic(const Call& call, const ArgumentSlot& read) {
   if (call.kind != CallKind::op || !call.facts->moves_statistics()) return false;
   const c10::IValue& training = call.args[call.facts->training];
   if (!training.isBool() || !training.toBool()) return false;
-  return std::ranges::find(call.facts->statistics, std::size_t{read.arg}) != call.facts->statistics.end();
+  return std::ranges::find(call.facts->statistics, std::size_t{read.arg}) !=
+         call.facts->statistics.end();
 }
 
-/// Whether it may go on working on what it reads and makes after it has returned, or have put it where nobody can look.
+/// Whether it may go on working on what it reads and makes after it has returned, or have put it
+/// where nobody can look.
 [[nodiscard]] inline bool may_linger(const Call& call) {
-  return call.opaque || (call.kind == CallKind::op && !call.facts->builtin && !call.facts->repeatable);
+  return call.opaque ||
+         (call.kind == CallKind::op && !call.facts->builtin && !call.facts->repeatable);
 }
 
 struct Recording {
@@ -142,11 +155,15 @@ struct Recording {
   std::vector<Call> calls;
   std::vector<ValueId> outputs;  ///< what the caller takes out of the step
   std::vector<ValueId> kept;     ///< what else was made in the step and is still alive at its end
-  bool reads_aliases = false;    ///< an op reads a parameter's or buffer's memory through a tensor from before the step that is neither
-  std::string refusal;           ///< why this cannot be run again; empty where it can
-  std::string unplannable;       ///< why the graph would not say what memory the step takes; empty where it does
-  Bytes base{};                  ///< what existed at the start
-  Bytes peak{};                  ///< what existed at most: what the allocator would have held without a limit
+  /// an op reads a parameter's or buffer's memory through a tensor from before the step that is
+  /// neither
+  bool reads_aliases = false;
+  std::string refusal;  ///< why this cannot be run again; empty where it can
+  /// why the graph would not say what memory the step takes; empty where it does
+  std::string unplannable;
+  Bytes base{};  ///< what existed at the start
+  /// what existed at most: what the allocator would have held without a limit
+  Bytes peak{};
 };
 
 }  // namespace reprise

@@ -1,5 +1,6 @@
 #pragma once
-// What a recorder notes, and the tables that it finds things in again: values by the storages that they lie in.
+// What a recorder notes, and the tables that it finds things in again: values by the storages that
+// they lie in.
 //
 //   storage  3 ──▶ StorageState {root: v7, views: v9, v10}      v7 was made there, v9 was written over it, v10 is a view of v9
 //   value   10 ──▶ storage_of 3, maker_of v9 (what it looks at), root_of v7 (what brought the storage)
@@ -27,7 +28,9 @@ class RecordingTables {
   [[nodiscard]] StorageTable& storages() { return table_; }
   [[nodiscard]] std::size_t calls_seen() const { return recording_.calls.size(); }
   [[nodiscard]] const Recording& recording() const { return recording_; }
-  [[nodiscard]] StorageIndex storage_of(ValueId v) const { return v.valid() ? storage_of_value_[v.index] : no_storage; }
+  [[nodiscard]] StorageIndex storage_of(ValueId v) const {
+    return v.valid() ? storage_of_value_[v.index] : no_storage;
+  }
   [[nodiscard]] bool is_persistent(StorageIndex s) const { return state_[s].persistent; }
   [[nodiscard]] bool holds_number(StorageIndex s) const { return state_[s].number; }
   [[nodiscard]] Bytes base() const { return base_; }
@@ -36,7 +39,8 @@ class RecordingTables {
   /// The allocator's count when the step began: what has a higher one was made in it.
   [[nodiscard]] std::uint64_t start_serial() const { return start_serial_; }
 
-  /// The value that brought the contents that a storage has now: what owns it, or what was last written into it.
+  /// The value that brought the contents that a storage has now: what owns it, or what was last
+  /// written into it.
   [[nodiscard]] ValueId newest_in(StorageIndex s) const {
     return state_[s].views.empty() ? state_[s].root : maker_of(state_[s].views.front());
   }
@@ -45,7 +49,9 @@ class RecordingTables {
   /// What brought the storage that a value lies in.
   [[nodiscard]] ValueId root_of(ValueId v) const { return origin_of_value_[v.index].root; }
   /// Whether the value lives in a storage from before the step.
-  [[nodiscard]] bool was_there_before(ValueId v) const { return recording_.values[root_of(v).index].persistent; }
+  [[nodiscard]] bool was_there_before(ValueId v) const {
+    return recording_.values[root_of(v).index].persistent;
+  }
 
  protected:
   RecordingTables() : start_serial_(cpu_memory().serial()), base_(cpu_memory().existing()) {}
@@ -54,25 +60,31 @@ class RecordingTables {
   /// What is known of a storage beside the table's entry.
   struct StorageState {
     bool persistent = false;
-    bool foreign = false;               ///< memory of the user's own (from_blob), which may go or change without a word
+    /// memory of the user's own (from_blob), which may go or change without a word
+    bool foreign = false;
     bool number = false;                ///< wrapped by LibTorch, and kept by somebody
     bool made_without_tensors = false;  ///< its contents do not depend on data: a factory's result
     bool exposed = false;               ///< the host has had a pointer to it
-    std::vector<std::byte> seen{};      ///< of an exposed one: its contents when an op last saw it; empty where none has
-    std::optional<std::uint64_t> digest{};  ///< without LibTorch's hook, of what the host may well fill: as an op has left it
+    /// of an exposed one: its contents when an op last saw it; empty where none has
+    std::vector<std::byte> seen{};
+    /// without LibTorch's hook, of what the host may well fill: as an op has left it
+    std::optional<std::uint64_t> digest{};
     Bytes bytes{};
     ValueId root{};
-    const c10::TensorImpl* told = nullptr;  ///< of a parameter or buffer: the tensor itself, to be compared only
+    /// of a parameter or buffer: the tensor itself, to be compared only
+    const c10::TensorImpl* told = nullptr;
     c10::SmallVector<ValueId, 2> views{};  ///< the values of its current version
   };
 
-  /// Where a value comes from, noted when it comes: along a chain of writes in place the way back is as long as the chain.
+  /// Where a value comes from, noted when it comes: along a chain of writes in place the way back
+  /// is as long as the chain.
   struct ValueOrigin {
     ValueId maker{};  ///< what it is a view of; itself where it is none
     ValueId root{};   ///< what brought its storage
   };
 
-  // The value of the storage's current version that lies as the tensor does; none where there is none.
+  // The value of the storage's current version that lies as the tensor does; none where there is
+  // none.
   [[nodiscard]] ValueId view_of(StorageIndex s, const at::Tensor& tensor) const {
     for (ValueId v : state_[s].views)
       if (lies_as(tensor, recording_.values[v.index].geometry)) return v;
@@ -100,17 +112,21 @@ class RecordingTables {
   }
 
   static Bytes bytes_of(const c10::StorageImpl& storage) {
-    return storage.device_type() == c10::DeviceType::CPU ? CountingAllocator::bytes_of(storage.data_ptr())
-                                                         : Bytes{static_cast<std::int64_t>(storage.nbytes())};
+    return storage.device_type() == c10::DeviceType::CPU
+               ? CountingAllocator::bytes_of(storage.data_ptr())
+               : Bytes{static_cast<std::int64_t>(storage.nbytes())};
   }
   /// Memory that did not come from our allocator: nobody tells when it goes.
   static bool is_foreign(const c10::Storage& storage) {
     return storage.device_type() == c10::DeviceType::CPU && storage.nbytes() > 0 &&
            !CountingAllocator::owns(storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks());
   }
-  static Bytes bytes_of(const c10::Storage& storage) { return bytes_of(*storage.unsafeGetStorageImpl()); }
+  static Bytes bytes_of(const c10::Storage& storage) {
+    return bytes_of(*storage.unsafeGetStorageImpl());
+  }
 
-  ValueId add_persistent(const at::Tensor& tensor, Origin origin, std::size_t index, Role role, std::string name) {
+  ValueId add_persistent(const at::Tensor& tensor, Origin origin, std::size_t index, Role role,
+                         std::string name) {
     const c10::Storage& storage = tensor.storage();
     RecordedValue value;
     value.geometry = geometry_of(tensor);
@@ -131,7 +147,8 @@ class RecordingTables {
     return v;
   }
 
-  // A view that was made before a write and is read after it: nobody made it anew, so a call of our own does.
+  // A view that was made before a write and is read after it: nobody made it anew, so a call of our
+  // own does.
   ValueId add_alias(StorageIndex s, Geometry geometry) {
     const NodeId node{recording_.calls.size()};
     Call call;
@@ -153,7 +170,9 @@ class RecordingTables {
     return v;
   }
 
-  [[nodiscard]] Phase current_phase() const { return torch::autograd::get_current_node() ? Phase::backward : phase_; }
+  [[nodiscard]] Phase current_phase() const {
+    return torch::autograd::get_current_node() ? Phase::backward : phase_;
+  }
 
   [[nodiscard]] static Role role_in(Phase phase) {
     switch (phase) {

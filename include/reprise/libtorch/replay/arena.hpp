@@ -1,5 +1,6 @@
 #pragma once
-// One block of memory for all that a program allocates: addresses are planned once, and the block is used again in every step.
+// One block of memory for all that a program allocates: addresses are planned once, and the block
+// is used again in every step.
 //
 //   ArenaLayout layout = layout_arena(recording, rewriting, trace, …); where each block lies: arena_layout.hpp
 //   ArenaMemory arena;
@@ -9,10 +10,11 @@
 //   step         conv                 relu                 backward
 //   take         8192 at 0            8192 at 8256         4096 at 0       each behind the 64 bytes of the allocator's header
 //
-// The layout is a promise about lifetimes, and it is not trusted: a planned address is given out only where everything that had a part
-// of it before is dead; else, and where an op asks for other sizes than planned, the block comes from the allocator and is counted.
-// Gradients lie in the arena too. One that is still alive when the next step starts is moved to memory of its own first: whoever holds
-// the tensor sees the same numbers. The step's results (the loss) never lie there.
+// The layout is a promise about lifetimes, and it is not trusted: a planned address is given out
+// only where everything that had a part of it before is dead; else, and where an op asks for other
+// sizes than planned, the block comes from the allocator and is counted. Gradients lie in the arena
+// too. One that is still alive when the next step starts is moved to memory of its own first:
+// whoever holds the tensor sees the same numbers. The step's results (the loss) never lie there.
 
 #include <algorithm>
 #include <atomic>
@@ -44,7 +46,9 @@ namespace reprise {
 class ArenaBlock final : public BlockSource {
  public:
   explicit ArenaBlock(Bytes height)
-      : height_(height), memory_(static_cast<std::byte*>(::operator new(static_cast<std::size_t>(height.count), alignment()))) {
+      : height_(height),
+        memory_(static_cast<std::byte*>(
+            ::operator new(static_cast<std::size_t>(height.count), alignment()))) {
     use_large_pages();
   }
   ArenaBlock(const ArenaBlock&) = delete;
@@ -53,7 +57,9 @@ class ArenaBlock final : public BlockSource {
   [[nodiscard]] Bytes height() const { return height_; }
   [[nodiscard]] Bytes capacity() const { return counted_; }
   /// Blocks that are alive in it.
-  [[nodiscard]] std::int64_t alive() const { return references_.load(std::memory_order_acquire) - 1; }
+  [[nodiscard]] std::int64_t alive() const {
+    return references_.load(std::memory_order_acquire) - 1;
+  }
 
   void let_go() { drop(); }
 
@@ -64,7 +70,8 @@ class ArenaBlock final : public BlockSource {
       cpu_memory().add_spare((layout.counted - counted_).count);
       counted_ = layout.counted;
     }
-    if (states_.size() < layout.blocks.size()) states_ = std::vector<std::atomic<State>>(layout.blocks.size());
+    if (states_.size() < layout.blocks.size())
+      states_ = std::vector<std::atomic<State>>(layout.blocks.size());
     for (auto& state : states_) state.store(State::dead, std::memory_order_relaxed);
     ground_ = std::max(ground_, layout.ground);
     give_back_pages({ground_.count, height_.count});
@@ -109,7 +116,8 @@ class ArenaBlock final : public BlockSource {
  private:
   enum class State : std::uint8_t { dead, alive, blocked };
 
-  // An op that asks for other workspace than planned still asks for its outputs: the next of its blocks with that size.
+  // An op that asks for other workspace than planned still asks for its outputs: the next of its
+  // blocks with that size.
   [[nodiscard]] std::uint32_t find(std::size_t bytes) const {
     for (std::uint32_t b = next_; b < end_; ++b)
       if (layout_->blocks[b].bytes == bytes) return b;
@@ -125,15 +133,18 @@ class ArenaBlock final : public BlockSource {
     return true;
   }
 
-  // A block that was planned and not taken: who comes after it asks for its state alone, so it stands for those that were there before.
+  // A block that was planned and not taken: who comes after it asks for its state alone, so it
+  // stands for those that were there before.
   void skip_to(std::uint32_t b) {
     for (; next_ < b; ++next_) {
       give_back_before(next_);
-      states_[next_].store(is_free(next_) ? State::dead : State::blocked, std::memory_order_relaxed);
+      states_[next_].store(is_free(next_) ? State::dead : State::blocked,
+                           std::memory_order_relaxed);
     }
   }
 
-  // What is dead for a while makes room for what comes, where all that had a part of it is dead indeed.
+  // What is dead for a while makes room for what comes, where all that had a part of it is dead
+  // indeed.
   void give_back_before(std::uint32_t b) {
     if (layout_->give_backs.size() == 0) return;
     for (const GiveBack& going : layout_->give_backs[b])
@@ -153,14 +164,16 @@ class ArenaBlock final : public BlockSource {
     ::operator delete(memory_, alignment());
   }
   static std::align_val_t alignment() {
-    return std::align_val_t{std::max(static_cast<std::size_t>(system_page().count), std::size_t{c10::gAlignment})};
+    return std::align_val_t{
+        std::max(static_cast<std::size_t>(system_page().count), std::size_t{c10::gAlignment})};
   }
 
   // Fewer faults when it is touched first, and fewer misses of the address cache from then on.
   void use_large_pages() {
 #ifdef __linux__
     const std::int64_t page = system_page().count;
-    ::madvise(memory_, static_cast<std::size_t>(height_.count / page * page), MADV_HUGEPAGE);  // a wish: whether it is met does not matter
+    // a wish: whether it is met does not matter
+    ::madvise(memory_, static_cast<std::size_t>(height_.count / page * page), MADV_HUGEPAGE);
 #endif
   }
 
@@ -193,7 +206,8 @@ class ArenaMemory {
   ~ArenaMemory() {
     if (block_ != nullptr) block_->let_go();  // gradients that are still in it keep it
   }
-  ArenaMemory(ArenaMemory&& other) noexcept : block_(std::exchange(other.block_, nullptr)), handed_over_(std::move(other.handed_over_)) {}
+  ArenaMemory(ArenaMemory&& other) noexcept
+      : block_(std::exchange(other.block_, nullptr)), handed_over_(std::move(other.handed_over_)) {}
   ArenaMemory& operator=(ArenaMemory&& other) noexcept {
     std::swap(block_, other.block_);
     std::swap(handed_over_, other.handed_over_);
@@ -213,7 +227,8 @@ class ArenaMemory {
   void settle() {
     for (auto& weak : handed_over_) {
       const auto storage = weak.lock();
-      if (!storage || !CountingAllocator::in_arena(storage->_mutable_data_ptr_no_checks())) continue;
+      if (!storage || !CountingAllocator::in_arena(storage->_mutable_data_ptr_no_checks()))
+        continue;
       c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
       const auto bytes = static_cast<std::size_t>(CountingAllocator::bytes_of(data).count);
       c10::DataPtr own = counting_allocator().allocate(bytes);
@@ -237,7 +252,7 @@ class ArenaMemory {
     block_->start(layout);
   }
 
-  // ── what a running program asks for ───────────────────────────────────────────────────────────────────────────────────────
+  // ── what a running program asks for ────────────────────────────────────────────────────────────
   void begin(std::size_t step) {
     block_->begin_step(step);
     outer_ = std::exchange(block_source(), block_);
@@ -248,14 +263,17 @@ class ArenaMemory {
   }
   void hand_over(const std::vector<at::Tensor>& gradients) {
     for (const at::Tensor& g : gradients)
-      if (g.defined() && CountingAllocator::in_arena(g.storage().data_ptr())) handed_over_.push_back(g.storage().getWeakStorageImpl());
+      if (g.defined() && CountingAllocator::in_arena(g.storage().data_ptr()))
+        handed_over_.push_back(g.storage().getWeakStorageImpl());
   }
 
-  [[nodiscard]] ArenaUse use() const { return block_ == nullptr ? ArenaUse{} : ArenaUse{block_->taken(), block_->fallbacks()}; }
+  [[nodiscard]] ArenaUse use() const {
+    return block_ == nullptr ? ArenaUse{} : ArenaUse{block_->taken(), block_->fallbacks()};
+  }
 
  private:
-  // What the captured step has freed stays with glibc, and the arena would come on top of it: the process would never be smaller than
-  // eager's and the arena together.
+  // What the captured step has freed stays with glibc, and the arena would come on top of it: the
+  // process would never be smaller than eager's and the arena together.
   static void give_back_free_pages() {
 #ifdef __GLIBC__
     ::malloc_trim(0);
@@ -286,7 +304,8 @@ struct AllocatorMemory {
 ///   2. start(layout), then for each step of the program begin(i), end(), then hand_over(gradients)
 ///   3. settle(), release(), capacity(), use()     see ArenaMemory
 template <class M>
-concept StepMemory = requires(M& memory, const ArenaLayout& layout, const std::vector<at::Tensor>& gradients) {
+concept StepMemory = requires(M& memory, const ArenaLayout& layout,
+                              const std::vector<at::Tensor>& gradients) {
   { M::plans_addresses } -> std::convertible_to<bool>;
   memory.start(layout);
   memory.begin(std::size_t{});

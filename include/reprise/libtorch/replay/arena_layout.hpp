@@ -1,5 +1,6 @@
 #pragma once
-// Where each block of a program lies in the arena: what its ops allocate (allocation_trace.hpp) and how long that lives in the program.
+// Where each block of a program lies in the arena: what its ops allocate (allocation_trace.hpp) and
+// how long that lives in the program.
 //
 //   time is counted in allocations        conv                          relu         backward
 //   moment                                0         1         2         3            4
@@ -7,11 +8,12 @@
 //   workspace, dead when conv returns               [1, 3) at 0                                  the same address: never at once
 //   output, until backward is done                            [2, 5) at 8256
 //
-// Where packing makes the arena higher than it may be, pages that are dead for a while go back to the system meanwhile
-// (plan/page_give_backs.hpp): what is held is then what is asked for.
+// Where packing makes the arena higher than it may be, pages that are dead for a while go back to
+// the system meanwhile (plan/page_give_backs.hpp): what is held is then what is asked for.
 //
-// What the step returns lies outside. Everything that is counted is counted as the allocator does, in bytes as requested: the 64-byte
-// header of each block is Reprise's own, in the arena as elsewhere.
+// What the step returns lies outside. Everything that is counted is counted as the allocator does,
+// in bytes as requested: the 64-byte header of each block is Reprise's own, in the arena as
+// elsewhere.
 
 #include <algorithm>
 #include <cstddef>
@@ -64,11 +66,14 @@ struct ArenaLayout {
   FlatLists<GiveBack> give_backs{};    ///< by block; empty where nothing has to go back
   FlatLists<std::uint32_t> owners{};   ///< blocks that had the pages of a give-back last
   Bytes given_back{};                  ///< in one run of the program: so much is faulted in again
-  Bytes ground{};                      ///< what lies below is held when a run begins, headers included
-  Bytes height{};                      ///< of the arena, headers included
-  Bytes counted{};                     ///< the same as every other block is counted, without headers: bytes as requested and what packing wastes
-  Bytes outside{};                     ///< the most that lives outside of it at once
-  std::size_t planned = 0;             ///< blocks that have an address
+  /// what lies below is held when a run begins, headers included
+  Bytes ground{};
+  Bytes height{};  ///< of the arena, headers included
+  /// the same as every other block is counted, without headers: bytes as requested and what packing
+  /// wastes
+  Bytes counted{};
+  Bytes outside{};          ///< the most that lives outside of it at once
+  std::size_t planned = 0;  ///< blocks that have an address
 
   /// What it takes to run: the arena and everything outside of it.
   [[nodiscard]] Bytes reserved() const { return counted + outside; }
@@ -78,7 +83,8 @@ namespace detail {
 
 class ArenaLayouter {
  public:
-  ArenaLayouter(const Recording& recording, const Rewriting& rewriting, const AllocationTrace& trace, std::size_t results)
+  ArenaLayouter(const Recording& recording, const Rewriting& rewriting,
+                const AllocationTrace& trace, std::size_t results)
       : recording_(recording), rewriting_(rewriting), trace_(trace) {
     set_moments();
     last_.assign(rewriting.allocations.size(), moment_.back() + 1);
@@ -108,7 +114,10 @@ class ArenaLayouter {
     moment_.push_back(0);
     for (const ProgramStep& step : rewriting_.steps) {
       const AllocationTrace::Op* op = trace_.find(step.node);
-      moment_.push_back(moment_.back() + std::max(std::int64_t{1}, op == nullptr ? 0 : static_cast<std::int64_t>(op->allocations.size())));
+      moment_.push_back(
+          moment_.back() +
+          std::max(std::int64_t{1},
+                   op == nullptr ? 0 : static_cast<std::int64_t>(op->allocations.size())));
     }
   }
 
@@ -123,7 +132,10 @@ class ArenaLayouter {
     Life life{moment_[i] + static_cast<std::int64_t>(k), moment_[i + 1], false};
     if (taken.result != TracedAllocation::workspace) {
       const AllocationId a = allocation_of(i, taken);
-      if (a.valid() && std::ranges::find(rewriting_.steps[i].allocates, a) == rewriting_.steps[i].allocates.end()) return;  // block_takeover.hpp
+      // block_takeover.hpp
+      if (a.valid() && std::ranges::find(rewriting_.steps[i].allocates, a) ==
+                           rewriting_.steps[i].allocates.end())
+        return;
       life.leaves = !a.valid() || result_[a.index];
       life.upper = a.valid() ? last_[a.index] : moment_.back() + 1;
     } else if (taken.dead_at != TracedAllocation::at_the_end) {
@@ -137,17 +149,18 @@ class ArenaLayouter {
     const ProgramStep& step = rewriting_.steps[i];
     const auto& results = recording_.calls[step.node.index].results;
     for (std::size_t k = 0; k < results.size(); ++k)
-      if (results[k].from == ResultSlot::From::returned && results[k].index == taken.result && results[k].element == taken.element &&
-          step.writes[k].valid())
+      if (results[k].from == ResultSlot::From::returned && results[k].index == taken.result &&
+          results[k].element == taken.element && step.writes[k].valid())
         return rewriting_.slots[step.writes[k].index].allocation;
     return {};
   }
 
-  // ── addresses ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── addresses ──────────────────────────────────────────────────────────────────────────────────
 
   static std::int64_t with_header(std::size_t bytes) {
     constexpr auto alignment = static_cast<std::int64_t>(c10::gAlignment);
-    return (static_cast<std::int64_t>(bytes + CountingAllocator::header_bytes) + alignment - 1) / alignment * alignment;
+    return (static_cast<std::int64_t>(bytes + CountingAllocator::header_bytes) + alignment - 1) /
+           alignment * alignment;
   }
 
   void pack(Bytes enough) {
@@ -156,14 +169,16 @@ class ArenaLayouter {
     for (std::size_t b = 0; b < lives_.size(); ++b) {
       if (lives_[b].leaves) continue;
       layout_.blocks[b].offset = 0;
-      buffers.push_back({lives_[b].lower, lives_[b].upper, Bytes{with_header(layout_.blocks[b].bytes)}});
+      buffers.push_back(
+          {lives_[b].lower, lives_[b].upper, Bytes{with_header(layout_.blocks[b].bytes)}});
       block_of.push_back(b);
     }
     count();
     ArenaOptions options{.alignment = Bytes{c10::gAlignment}};
     if (enough > Bytes{0}) options.enough = enough - layout_.outside + headers_;
     const ArenaPlan plan = assign_offsets(buffers, options);
-    for (std::size_t k = 0; k < buffers.size(); ++k) layout_.blocks[block_of[k]].offset = plan.offsets[k].count;
+    for (std::size_t k = 0; k < buffers.size(); ++k)
+      layout_.blocks[block_of[k]].offset = plan.offsets[k].count;
     count();
   }
 
@@ -176,12 +191,17 @@ class ArenaLayouter {
       layout_.height = std::max(layout_.height, Bytes{block.offset + with_header(block.bytes)});
       ++layout_.planned;
     }
-    const auto inside = [](const PlannedBlock& block) { return block.offset != PlannedBlock::outside; };
-    const Bytes load = most_alive([&](const PlannedBlock& b) { return inside(b) ? with_header(b.bytes) : 0; });
-    requested_ = most_alive([&](const PlannedBlock& b) { return inside(b) ? static_cast<std::int64_t>(b.bytes) : 0; });
+    const auto inside = [](const PlannedBlock& block) {
+      return block.offset != PlannedBlock::outside;
+    };
+    const Bytes load =
+        most_alive([&](const PlannedBlock& b) { return inside(b) ? with_header(b.bytes) : 0; });
+    requested_ = most_alive(
+        [&](const PlannedBlock& b) { return inside(b) ? static_cast<std::int64_t>(b.bytes) : 0; });
     headers_ = load - requested_;
     layout_.counted = layout_.height - headers_;
-    layout_.outside = most_alive([&](const PlannedBlock& b) { return inside(b) ? 0 : static_cast<std::int64_t>(b.bytes); });
+    layout_.outside = most_alive(
+        [&](const PlannedBlock& b) { return inside(b) ? 0 : static_cast<std::int64_t>(b.bytes); });
   }
 
   template <class Size>
@@ -199,23 +219,28 @@ class ArenaLayouter {
   // Where the arena is higher than `enough` leaves for it: what goes back when, by block.
   std::vector<std::vector<PageRun>> give_pages_back(Bytes enough) {
     layout_.ground = layout_.height;
-    if (enough <= Bytes{0} || system_page() == Bytes{0} || layout_.reserved() <= enough || enough < layout_.outside + requested_) return {};
+    if (enough <= Bytes{0} || system_page() == Bytes{0} || layout_.reserved() <= enough ||
+        enough < layout_.outside + requested_)
+      return {};
     layout_.counted = enough - layout_.outside;
     layout_.ground = layout_.counted + headers_;
     std::vector<PlacedBlock> placed;
     for (std::size_t b = 0; b < lives_.size(); ++b) {
       const PlannedBlock& block = layout_.blocks[b];
       const bool inside = block.offset != PlannedBlock::outside;
-      placed.push_back({lives_[b].lower, lives_[b].upper, inside ? block.offset : 0, inside ? with_header(block.bytes) : 0});
+      placed.push_back({lives_[b].lower, lives_[b].upper, inside ? block.offset : 0,
+                        inside ? with_header(block.bytes) : 0});
     }
     std::vector<std::vector<PageRun>> runs = page_give_backs(placed, layout_.ground, system_page());
     layout_.given_back = bytes_given_back(runs);
     return runs;
   }
 
-  using Owners = std::map<std::int64_t, std::pair<std::int64_t, std::uint32_t>>;  // start -> end, block
+  // start -> end, block
+  using Owners = std::map<std::int64_t, std::pair<std::int64_t, std::uint32_t>>;
 
-  // Who had each byte last, as stretches of the arena: each block looks at those that it takes over, each give-back at those it throws out.
+  // Who had each byte last, as stretches of the arena: each block looks at those that it takes
+  // over, each give-back at those it throws out.
   void find_predecessors(const std::vector<std::vector<PageRun>>& runs) {
     Owners owners;
     std::vector<std::uint32_t> found;
@@ -236,7 +261,8 @@ class ArenaLayouter {
     }
   }
 
-  [[nodiscard]] static std::vector<std::uint32_t> owners_of(const Owners& owners, const PageRun& pages) {
+  [[nodiscard]] static std::vector<std::uint32_t> owners_of(const Owners& owners,
+                                                            const PageRun& pages) {
     std::vector<std::uint32_t> found;
     auto it = owners.upper_bound(pages.begin);
     if (it != owners.begin()) --it;
@@ -245,7 +271,8 @@ class ArenaLayouter {
     return found;
   }
 
-  static void take_over(Owners& owners, const PlannedBlock& block, std::uint32_t b, std::vector<std::uint32_t>& found) {
+  static void take_over(Owners& owners, const PlannedBlock& block, std::uint32_t b,
+                        std::vector<std::uint32_t>& found) {
     const std::int64_t low = block.offset, high = low + with_header(block.bytes);
     auto it = owners.upper_bound(low);
     if (it != owners.begin()) --it;
@@ -278,10 +305,13 @@ class ArenaLayouter {
 
 }  // namespace detail
 
-/// `results`: how many of the step's outputs are what the loss function returns; the others are gradients. `enough`: a
-/// ArenaLayout::reserved() that is small enough, where packing may stop; 0: as small as it can be had.
-[[nodiscard]] inline ArenaLayout layout_arena(const Recording& recording, const Rewriting& rewriting, const AllocationTrace& trace,
-                                              std::size_t results, Bytes enough = {}) {
+/// `results`: how many of the step's outputs are what the loss function returns; the others are
+/// gradients. `enough`: a ArenaLayout::reserved() that is small enough, where packing may stop; 0:
+/// as small as it can be had.
+[[nodiscard]] inline ArenaLayout layout_arena(const Recording& recording,
+                                              const Rewriting& rewriting,
+                                              const AllocationTrace& trace, std::size_t results,
+                                              Bytes enough = {}) {
   return detail::ArenaLayouter{recording, rewriting, trace, results}.make(enough);
 }
 

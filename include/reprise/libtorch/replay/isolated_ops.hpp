@@ -1,11 +1,13 @@
 #pragma once
-// Times each distinct op of a recording once, on tensors made for it: a model of many equal blocks is profiled in a fraction of a step.
+// Times each distinct op of a recording once, on tensors made for it: a model of many equal blocks
+// is profiled in a fraction of a step.
 //
 //   ResNet-152: 50 bottleneck blocks, 1900 nodes, some 200 distinct (op, shapes, dtypes, scalars)
 //
-// The tensors are filled with what any op can digest: small positive numbers, and zeros where they are integers (valid indices).
-// Data that matters to an op's time (sparsity of indices, denormals) is therefore not what the step has: the sum of the isolated
-// times stands beside the sum in situ, so that the difference shows.
+// The tensors are filled with what any op can digest: small positive numbers, and zeros where they
+// are integers (valid indices). Data that matters to an op's time (sparsity of indices, denormals)
+// is therefore not what the step has: the sum of the isolated times stands beside the sum in situ,
+// so that the difference shows.
 
 #include <chrono>
 #include <cstddef>
@@ -29,7 +31,8 @@ struct IsolatedTimes {
   std::vector<Microseconds> time{};                  ///< by NodeId
   std::vector<std::vector<Microseconds>> samples{};  ///< by NodeId
   std::size_t distinct = 0;                          ///< ops that were run
-  std::size_t failed = 0;                            ///< ops that made tensors did not suit; they keep their time at capture
+  /// ops that made tensors did not suit; they keep their time at capture
+  std::size_t failed = 0;
 };
 
 namespace detail {
@@ -46,7 +49,8 @@ inline std::string op_signature(const Recording& recording, const Call& call) {
 
 inline at::Tensor made_tensor(const Geometry& g) {
   std::int64_t extent = g.offset + 1;
-  for (std::size_t d = 0; d < g.sizes.size(); ++d) extent += g.sizes[d] > 0 ? (g.sizes[d] - 1) * g.strides[d] : 0;
+  for (std::size_t d = 0; d < g.sizes.size(); ++d)
+    extent += g.sizes[d] > 0 ? (g.sizes[d] - 1) * g.strides[d] : 0;
   at::Tensor flat = at::zeros({extent}, at::TensorOptions().dtype(g.dtype));
   if (flat.is_floating_point() || flat.is_complex()) flat.fill_(0.5);
   return tensor_over(flat.storage(), g, flat);
@@ -59,24 +63,29 @@ inline std::vector<c10::IValue> made_arguments(const Recording& recording, const
     if (slot.element < 0) {
       stack[slot.arg] = tensor;
     } else if (stack[slot.arg].isTensorList()) {
-      if (slot.element == 0 || stack[slot.arg].use_count() > 1) stack[slot.arg] = stack[slot.arg].toTensorList().copy();
+      if (slot.element == 0 || stack[slot.arg].use_count() > 1)
+        stack[slot.arg] = stack[slot.arg].toTensorList().copy();
       stack[slot.arg].toTensorList().set(static_cast<std::size_t>(slot.element), tensor);
     } else {
-      if (stack[slot.arg].use_count() > 1) stack[slot.arg] = stack[slot.arg].toOptionalTensorList().copy();
+      if (stack[slot.arg].use_count() > 1)
+        stack[slot.arg] = stack[slot.arg].toOptionalTensorList().copy();
       stack[slot.arg].toOptionalTensorList().set(static_cast<std::size_t>(slot.element), tensor);
     }
   }
   return stack;
 }
 
-inline std::vector<Microseconds> time_one(const Recording& recording, const Call& call, const ProfileOptions& options) {
+inline std::vector<Microseconds> time_one(const Recording& recording, const Call& call,
+                                          const ProfileOptions& options) {
   std::vector<Microseconds> samples;
   const std::vector<c10::IValue> arguments = made_arguments(recording, call);
   for (std::size_t r = 0; r < options.warmup + options.runs; ++r) {
     std::vector<c10::IValue> stack = arguments;
     const auto start = std::chrono::steady_clock::now();
     call.op->redispatchBoxed(call.keys, &stack);
-    const Microseconds time{std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count()};
+    const Microseconds time{
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+            .count()};
     if (r >= options.warmup) samples.push_back(time);
   }
   return samples;
@@ -84,14 +93,16 @@ inline std::vector<Microseconds> time_one(const Recording& recording, const Call
 
 }  // namespace detail
 
-[[nodiscard]] inline IsolatedTimes time_isolated_ops(const Recording& recording, const ProfileOptions& options) {
+[[nodiscard]] inline IsolatedTimes time_isolated_ops(const Recording& recording,
+                                                     const ProfileOptions& options) {
   const c10::impl::ExcludeDispatchKeyGuard below_autograd(DispatchHook::above());
   IsolatedTimes result;
   result.time.resize(recording.calls.size());
   result.samples.resize(recording.calls.size());
   std::map<std::string, std::size_t> first;  // signature -> the call that was run for it
   for (std::size_t i = 0; i < recording.calls.size(); ++i) {
-    if (options.stop.stop_requested()) throw Error(Errc::cancelled, "profiling was cancelled; the model is as it was");
+    if (options.stop.stop_requested())
+      throw Error(Errc::cancelled, "profiling was cancelled; the model is as it was");
     if (options.progress) options.progress(i, recording.calls.size());
     const Call& call = recording.calls[i];
     if (call.kind != CallKind::op) continue;

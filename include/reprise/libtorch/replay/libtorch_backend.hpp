@@ -6,7 +6,8 @@
 //   auto program  = Rewriter<LibTorchBackend>{}.rewrite(captured, plan);       // rewritten, linted, compiled
 //   auto loss     = run(program, x, y);                                         // .grad is filled
 //
-// Where lint refuses, it throws before anything is compiled: the programs that there are can still be run.
+// Where lint refuses, it throws before anything is compiled: the programs that there are can still
+// be run.
 
 #include <utility>
 #include <vector>
@@ -25,12 +26,17 @@ class LibTorchBackend {
   /// For Rewriter::rewrite(graph, ...): the step whose graph that is.
   explicit LibTorchBackend(CapturedStep& step) : step_(&step) {}
 
-  [[nodiscard]] Program compile(CapturedStep& step, const Rewriting& rewriting) const { return LibTorchProgram(step, rewriting); }
+  [[nodiscard]] Program compile(CapturedStep& step, const Rewriting& rewriting) const {
+    return LibTorchProgram(step, rewriting);
+  }
 
-  /// Throws Errc::bad_argument where the graph is not that of the step that the backend was made for.
+  /// Throws Errc::bad_argument where the graph is not that of the step that the backend was made
+  /// for.
   [[nodiscard]] Program compile(const StepGraph& graph, const Rewriting& rewriting) const {
     if (step_ == nullptr || &step_->graph() != &graph)
-      throw Error(Errc::bad_argument, "LibTorchBackend runs captured steps: give rewrite() the CapturedStep, not a graph of its own");
+      throw Error(Errc::bad_argument,
+                  "LibTorchBackend runs captured steps: give rewrite() the CapturedStep, not a "
+                  "graph of its own");
     return LibTorchProgram(*step_, rewriting);
   }
 
@@ -40,8 +46,9 @@ class LibTorchBackend {
 
 static_assert(GraphBackend<LibTorchBackend>);
 
-/// Runs a program on the model that capture() was given, with new inputs: fills every .grad and returns the loss. Throws
-/// Errc::capture_failed where a number that the host reads is not what it was when the step was captured; nothing has changed then.
+/// Runs a program on the model that capture() was given, with new inputs: fills every .grad and
+/// returns the loss. Throws Errc::capture_failed where a number that the host reads is not what it
+/// was when the step was captured; nothing has changed then.
 template <class... Inputs>
 [[nodiscard]] at::Tensor run(LibTorchProgram& program, const Inputs&... inputs) {
   const BoundTensors& bound = program.step().bound();
@@ -52,7 +59,8 @@ template <class... Inputs>
   RunOutcome outcome = program.run({bound.model.parameters, bound.model.buffers, tensors, leaves});
   if (!outcome.completed) throw Error(Errc::capture_failed, outcome.difference);
   const auto& gradient_of = program.step().gradient_of();
-  for (std::size_t i = 0; i < gradient_of.size(); ++i) leaves[gradient_of[i]].tensor.mutable_grad() = std::move(outcome.gradients[i]);
+  for (std::size_t i = 0; i < gradient_of.size(); ++i)
+    leaves[gradient_of[i]].tensor.mutable_grad() = std::move(outcome.gradients[i]);
   return outcome.results.front();
 }
 

@@ -1,14 +1,16 @@
 #pragma once
-// A LibTorchProgram is a schedule made ready to run: for each occurrence the operator, its arguments with the tensors left open,
-// the slots that they come from and go to, and what to free afterwards.
+// A LibTorchProgram is a schedule made ready to run: for each occurrence the operator, its
+// arguments with the tensors left open, the slots that they come from and go to, and what to free
+// afterwards.
 //
 //   schedule    conv            relu_           conv (again)
 //   run         s2 = conv(s0)   s3 = relu_(s2)  s4 = conv(s0)
 //   free after                  s2, s3 … where the rule says that their storage dies
 //
-// It runs below autograd, calling the same kernels as eager did: same bits. What the recorder noted as depending on data on the
-// host's side (.item(), a shape that data decides) is compared on the way; where it differs, everything that the step has already
-// changed is put back and run() says so.
+// It runs below autograd, calling the same kernels as eager did: same bits. What the recorder noted
+// as depending on data on the host's side (.item(), a shape that data decides) is compared on the
+// way; where it differs, everything that the step has already changed is put back and run() says
+// so.
 
 #include <cstdint>
 #include <cstring>
@@ -46,14 +48,15 @@ struct Bindings {
 
 struct RunOutcome {
   bool completed = false;
-  std::string difference{};             ///< where not completed: the node at which the step left the graph
+  /// where not completed: the node at which the step left the graph
+  std::string difference{};
   std::vector<at::Tensor> results{};    ///< what the loss function would have returned
   std::vector<at::Tensor> gradients{};  ///< beside CapturedStep::gradient_of()
   std::size_t workspace_changes = 0;    ///< nodes that took another workspace than known; now known
 };
 
-/// What a profiler does around each occurrence: nothing. `tensors` gives what the op reads before it, and what it made after it;
-/// asking for them costs.
+/// What a profiler does around each occurrence: nothing. `tensors` gives what the op reads before
+/// it, and what it made after it; asking for them costs.
 struct NullObserver {
   template <class Tensors>
   void before(std::size_t /*occurrence*/, NodeId /*node*/, const Tensors& /*tensors*/) {}
@@ -63,26 +66,32 @@ struct NullObserver {
 
 class LibTorchProgram {
  public:
-  /// Throws Errc::bad_schedule where the schedule breaks a rule. The captured step must outlive the program.
-  LibTorchProgram(CapturedStep& step, std::span<const NodeId> schedule) : LibTorchProgram(step, checked(step.graph(), schedule)) {}
+  /// Throws Errc::bad_schedule where the schedule breaks a rule. The captured step must outlive the
+  /// program.
+  LibTorchProgram(CapturedStep& step, std::span<const NodeId> schedule)
+      : LibTorchProgram(step, checked(step.graph(), schedule)) {}
 
   /// Of a rewriting that lint() has let through: what LibTorchBackend calls.
-  LibTorchProgram(CapturedStep& step, const Rewriting& rewriting) : step_(&step), schedule_(schedule_of(rewriting)), peak_(rewriting.peak) {
+  LibTorchProgram(CapturedStep& step, const Rewriting& rewriting)
+      : step_(&step), schedule_(schedule_of(rewriting)), peak_(rewriting.peak) {
     slots_.resize(rewriting.slots.size());
     bind_.assign(step.graph().value_count(), no_index);
     for (SlotId s : rewriting.at_start) bind_[rewriting.slots[s.index].value.index] = s.index;
     make_scalars();
-    for (const ProgramStep& program_step : rewriting.steps) add_instruction(rewriting, program_step);
+    for (const ProgramStep& program_step : rewriting.steps)
+      add_instruction(rewriting, program_step);
     for (SlotId s : rewriting.outputs) result_slots_.push_back(s.index);
     protect_before_guards();
   }
 
-  /// Peak above the persistent values: add it to what the allocator holds at the start to get the predicted peak.
+  /// Peak above the persistent values: add it to what the allocator holds at the start to get the
+  /// predicted peak.
   [[nodiscard]] Bytes peak_above_base() const { return peak_ - step_->graph().persistent_bytes(); }
   [[nodiscard]] const Schedule& schedule() const { return schedule_; }
   [[nodiscard]] const CapturedStep& step() const { return *step_; }
 
-  /// What a run changes in place of what it is given, each once: buffers, gradients that are there already, inputs.
+  /// What a run changes in place of what it is given, each once: buffers, gradients that are there
+  /// already, inputs.
   [[nodiscard]] std::vector<at::Tensor> written(const Bindings& bindings) {
     const SlotsCleared cleared{slots_};
     RunOutcome outcome;
@@ -91,7 +100,8 @@ class LibTorchProgram {
     std::vector<bool> listed(bind_.size(), false);
     for (const Instruction& instruction : instructions_) {
       for (ValueId v : instruction.call->updates) {
-        if (listed[v.index] || bind_[v.index] == no_index || !slots_[bind_[v.index]].defined()) continue;
+        if (listed[v.index] || bind_[v.index] == no_index || !slots_[bind_[v.index]].defined())
+          continue;
         listed[v.index] = true;
         tensors.push_back(slots_[bind_[v.index]]);
       }
@@ -99,7 +109,8 @@ class LibTorchProgram {
     return tensors;
   }
 
-  /// `memory`: where blocks come from, an ArenaMemory that was started with this program's layout or AllocatorMemory.
+  /// `memory`: where blocks come from, an ArenaMemory that was started with this program's layout
+  /// or AllocatorMemory.
   template <class Observer = NullObserver, class Memory = AllocatorMemory>
   RunOutcome run(const Bindings& bindings, Observer&& observer = {}, Memory&& memory = {}) {
     const c10::impl::ExcludeDispatchKeyGuard below_autograd(DispatchHook::above());
@@ -155,7 +166,7 @@ class LibTorchProgram {
     std::vector<Fill> fills{};
     std::vector<Store> stores{};
     std::vector<std::uint32_t> frees{};
-    Bytes made{};  // bytes of the storages that it brings
+    Bytes made{};                   // bytes of the storages that it brings
     std::uint32_t over = no_index;  // the slot of the operand that its result is written over
   };
   /// One op's allocations; also where it throws.
@@ -187,7 +198,7 @@ class LibTorchProgram {
     return tensors;
   }
 
-  // ── making it ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── making it ──────────────────────────────────────────────────────────────────────────────────
 
   static Rewriting checked(const StepGraph& graph, std::span<const NodeId> schedule) {
     Rewriting rewriting = rewrite(graph, schedule);
@@ -221,8 +232,8 @@ class LibTorchProgram {
     instructions_.push_back(std::move(instruction));
   }
 
-  // A recomputed batch norm must not move the model's statistics again: it runs without them. Some that the step itself has made are
-  // written as any other argument is.
+  // A recomputed batch norm must not move the model's statistics again: it runs without them. Some
+  // that the step itself has made are written as any other argument is.
   bool is_statistic(const Instruction& instruction, const ArgumentSlot& read) const {
     return instruction.again && is_moved_statistic(*instruction.call, read) &&
            recording().values[detail::root_of(recording(), read.value).index].persistent;
@@ -233,16 +244,19 @@ class LibTorchProgram {
     const auto inputs = step_->graph().inputs(step.node);
     for (std::size_t k = 0; k < inputs.size(); ++k)
       if (inputs[k] == v) return step.reads[k].index;
-    throw Error(Errc::bad_graph,
-                "node " + std::to_string(step.node.index) + " reads value " + std::to_string(v.index) + ", which is not among its inputs");
+    throw Error(Errc::bad_graph, "node " + std::to_string(step.node.index) + " reads value " +
+                                     std::to_string(v.index) + ", which is not among its inputs");
   }
 
   void add_stores(const ProgramStep& step, Instruction& instruction) const {
     const auto& results = instruction.call->results;
     for (std::size_t k = 0; k < results.size(); ++k) {
-      if (const ValueId summand = overwritten_summand(step_->graph(), recording(), results[k].value); summand.valid())
+      if (const ValueId summand =
+              overwritten_summand(step_->graph(), recording(), results[k].value);
+          summand.valid())
         instruction.over = slot_read(step, summand);
-      Store store{results[k].from, results[k].index, results[k].element, step.writes[k].index, no_index};
+      Store store{results[k].from, results[k].index, results[k].element, step.writes[k].index,
+                  no_index};
       if (store.from == ResultSlot::From::argument)
         for (const Fill& fill : instruction.fills)
           if (fill.arg == store.index && fill.element == store.element) store.source = fill.slot;
@@ -250,7 +264,8 @@ class LibTorchProgram {
     }
   }
 
-  // Whatever is changed before the last comparison with the host has to be put back where that comparison fails.
+  // Whatever is changed before the last comparison with the host has to be put back where that
+  // comparison fails.
   void protect_before_guards() {
     std::size_t last = 0;
     for (std::size_t i = 0; i < instructions_.size(); ++i)
@@ -265,10 +280,11 @@ class LibTorchProgram {
 
   // What LibTorch has not declared itself may decide shapes by data without saying so.
   static bool is_guard(const Call& call) {
-    return call.kind == CallKind::op && (call.facts->reads_to_host || call.facts->dynamic_shape || !call.facts->name.starts_with("aten::"));
+    return call.kind == CallKind::op && (call.facts->reads_to_host || call.facts->dynamic_shape ||
+                                         !call.facts->name.starts_with("aten::"));
   }
 
-  // ── running it ────────────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── running it ─────────────────────────────────────────────────────────────────────────────────
 
   bool bind(const Bindings& bindings, RunOutcome& outcome) {
     for (std::size_t i = 0; i < bind_.size(); ++i) {
@@ -286,7 +302,8 @@ class LibTorchProgram {
         case Origin::step: continue;
       }
       if (slot.defined()) continue;
-      outcome.difference = "'" + value.name + "', which the step read when it was recorded, no longer exists";
+      outcome.difference =
+          "'" + value.name + "', which the step read when it was recorded, no longer exists";
       return false;
     }
     return true;
@@ -295,17 +312,22 @@ class LibTorchProgram {
   static at::Tensor captured(const RecordedValue& value) {
     const auto storage = value.captured->lock();
     if (!storage) return {};
-    const at::Tensor like = at::from_blob(nullptr, {0}, at::TensorOptions().dtype(value.geometry.dtype).device(storage->device()));
+    const at::Tensor like = at::from_blob(
+        nullptr, {0}, at::TensorOptions().dtype(value.geometry.dtype).device(storage->device()));
     return tensor_over(c10::Storage(storage), value.geometry, like);
   }
 
-  bool execute(const Instruction& instruction, std::vector<c10::IValue>& stack, RunOutcome& outcome) {
+  bool execute(const Instruction& instruction, std::vector<c10::IValue>& stack,
+               RunOutcome& outcome) {
     const Call& call = *instruction.call;
     if (call.kind == CallKind::alias) return make_alias(instruction), true;
     if (call.kind == CallKind::constant) return write_constant(instruction), true;
     stack.assign(call.args.begin(), call.args.end());
-    fill_arguments(stack, instruction.fills, [&](std::size_t k) -> const at::Tensor& { return slots_[instruction.fills[k].slot]; });
-    if (instruction.saves_generator) generator_states_[instruction.node.index] = GeneratorState::now();
+    fill_arguments(stack, instruction.fills, [&](std::size_t k) -> const at::Tensor& {
+      return slots_[instruction.fills[k].slot];
+    });
+    if (instruction.saves_generator)
+      generator_states_[instruction.node.index] = GeneratorState::now();
     std::optional<GeneratorState> now;
     if (instruction.draws_again) {
       now = GeneratorState::now();
@@ -321,7 +343,8 @@ class LibTorchProgram {
       at::Tensor& slot = slots_[store.slot];
       if (store.from == ResultSlot::From::argument) slot = slots_[store.source];
       else if (store.element < 0) slot = std::move(stack[store.index]).toTensor();
-      else slot = stack[store.index].toListRef()[static_cast<std::size_t>(store.element)].toTensor();
+      else
+        slot = stack[store.index].toListRef()[static_cast<std::size_t>(store.element)].toTensor();
     }
     return same_shapes(instruction, outcome);
   }
@@ -335,7 +358,8 @@ class LibTorchProgram {
     if (CountingAllocator::owns(pointer)) {
       BlockTakeover takeover(operand);
       call.op->redispatchBoxed(call.keys, &stack);
-      if (takeover.taken_by(stack.back().toTensor())) return takeover.leave(std::exchange(pointer, c10::DataPtr{}));
+      if (takeover.taken_by(stack.back().toTensor()))
+        return takeover.leave(std::exchange(pointer, c10::DataPtr{}));
     } else {
       call.op->redispatchBoxed(call.keys, &stack);
     }
@@ -346,34 +370,42 @@ class LibTorchProgram {
     const at::Tensor& source = slots_[instruction.fills.front().slot];
     const Store& store = instruction.stores.front();
     Geometry geometry = recording().values[instruction.call->results.front().value.index].geometry;
-    const Geometry& recorded = recording().values[instruction.call->reads.front().value.index].geometry;
-    geometry.offset += moved_by(source, recorded) / static_cast<std::int64_t>(c10::elementSize(geometry.dtype));
+    const Geometry& recorded =
+        recording().values[instruction.call->reads.front().value.index].geometry;
+    geometry.offset +=
+        moved_by(source, recorded) / static_cast<std::int64_t>(c10::elementSize(geometry.dtype));
     slots_[store.slot] = tensor_over(source.storage(), geometry, source);
   }
 
-  // An argument may lie elsewhere in its storage than when it was recorded (one batch after the other of one large tensor); in bytes.
+  // An argument may lie elsewhere in its storage than when it was recorded (one batch after the
+  // other of one large tensor); in bytes.
   static std::int64_t moved_by(const at::Tensor& now, const Geometry& recorded) {
     return (now.storage_offset() - recorded.offset) * static_cast<std::int64_t>(now.element_size());
   }
 
   void write_constant(const Instruction& instruction) {
     const at::Tensor& target = slots_[instruction.fills.front().slot];
-    std::memcpy(target.storage().mutable_data(), instruction.call->constant.data(), instruction.call->constant.size());
+    std::memcpy(target.storage().mutable_data(), instruction.call->constant.data(),
+                instruction.call->constant.size());
     slots_[instruction.stores.front().slot] = target;
   }
 
   // Below autograd nobody counts writes; a tensor that outlives the step must know of them.
   void bump(ValueId v) {
     const std::uint32_t slot = bind_[v.index];
-    if (slot != no_index && slots_[slot].defined()) slots_[slot].unsafeGetTensorImpl()->bump_version();
+    if (slot != no_index && slots_[slot].defined())
+      slots_[slot].unsafeGetTensorImpl()->bump_version();
   }
 
-  bool same_host_value(const Instruction& instruction, const std::vector<c10::IValue>& stack, RunOutcome& outcome) const {
+  bool same_host_value(const Instruction& instruction, const std::vector<c10::IValue>& stack,
+                       RunOutcome& outcome) const {
     const Call& call = *instruction.call;
     for (const HostResult& known : call.returned) {
       if (identical(known.value, stack[known.index])) continue;
-      outcome.difference = "node " + std::to_string(instruction.node.index) + " (" + detail::node_name(call) + ") gave the host " +
-                           detail::attribute_of(stack[known.index]) + ", not " + detail::attribute_of(known.value);
+      outcome.difference = "node " + std::to_string(instruction.node.index) + " (" +
+                           detail::node_name(call) + ") gave the host " +
+                           detail::attribute_of(stack[known.index]) + ", not " +
+                           detail::attribute_of(known.value);
       return false;
     }
     return true;
@@ -393,11 +425,16 @@ class LibTorchProgram {
       const Geometry& known = recording().values[instruction.call->results[k].value.index].geometry;
       const at::Tensor& made = slots_[instruction.stores[k].slot];
       if (made.sizes() == at::IntArrayRef(known.sizes)) continue;
-      outcome.difference = "node " + std::to_string(instruction.node.index) + " (" + detail::node_name(*instruction.call) +
-                           ") made a tensor of shape " + c10::str(made.sizes()) + ", not " + c10::str(at::IntArrayRef(known.sizes));
-      // Nothing was saved before it, so nothing can be put back: better no result than one that draws or counts twice.
+      outcome.difference = "node " + std::to_string(instruction.node.index) + " (" +
+                           detail::node_name(*instruction.call) + ") made a tensor of shape " +
+                           c10::str(made.sizes()) + ", not " +
+                           c10::str(at::IntArrayRef(known.sizes));
+      // Nothing was saved before it, so nothing can be put back: better no result than one that
+      // draws or counts twice.
       if (!is_guard(*instruction.call))
-        throw Error(Errc::capture_failed, outcome.difference + ", although nothing lets its shape vary; please report this, with the op");
+        throw Error(Errc::capture_failed,
+                    outcome.difference +
+                        ", although nothing lets its shape vary; please report this, with the op");
       return false;
     }
     return true;
@@ -416,7 +453,8 @@ class LibTorchProgram {
     const std::size_t results = step_->result_count();
     for (std::size_t k = 0; k < result_slots_.size(); ++k) {
       at::Tensor& slot = slots_[result_slots_[k]];
-      if (k < results) outcome.results.push_back(slot.tensor_data());  // not the model's own tensor, should it be one
+      // not the model's own tensor, should it be one
+      if (k < results) outcome.results.push_back(slot.tensor_data());
       else if (k < results + step_->gradient_of().size()) outcome.gradients.push_back(slot);
     }
     if (outcome.workspace_changes > 0) peak_ = simulate(step_->graph(), schedule_).peak;

@@ -1,5 +1,6 @@
 #pragma once
-// What is measured while a program runs: the time of each op where it is asked for, and memory through a probe of the user's choice.
+// What is measured while a program runs: the time of each op where it is asked for, and memory
+// through a probe of the user's choice.
 //
 //   StepObserver observer{timer, probe, /*timed=*/true};
 //   timer.begin_run(schedule.size());
@@ -38,7 +39,8 @@ struct StepObserver {
   }
 };
 
-[[nodiscard]] inline std::vector<Microseconds> by_node(std::span<const Microseconds> times, std::span<const NodeId> schedule,
+[[nodiscard]] inline std::vector<Microseconds> by_node(std::span<const Microseconds> times,
+                                                       std::span<const NodeId> schedule,
                                                        std::size_t nodes) {
   std::vector<Microseconds> mean(nodes);
   std::vector<double> runs(nodes, 0);

@@ -1,6 +1,7 @@
 #pragma once
-// Runs a captured step for a profiler, as often as it likes, and leaves no trace: parameters, buffers, gradients, inputs and the
-// generator are what they were, bit for bit, also when a run is cancelled.
+// Runs a captured step for a profiler, as often as it likes, and leaves no trace: parameters,
+// buffers, gradients, inputs and the generator are what they were, bit for bit, also when a run is
+// cancelled.
 //
 //   Profiler<SteadyTimer, AllocatorProbe>{}.run(captured)  ──make_runner──▶  StepRunner: save ─ run ─ run ─ run ─ put back
 
@@ -32,14 +33,16 @@ class StepRunner {
         generator_(GeneratorState::now()),
         base_(cpu_memory().live()) {
     if (step.bound().model.parameters.empty() && step.bound().inputs.empty())
-      throw Error(Errc::bad_argument, "this captured step does not know its model and inputs; capture() keeps them");
+      throw Error(Errc::bad_argument,
+                  "this captured step does not know its model and inputs; capture() keeps them");
     for (const at::Tensor& tensor : program_.written(bindings())) save(tensor);
     if (options_.memory_limit > Bytes{0}) limit_in();
   }
 
   ~StepRunner() {
     limit_.reset();  // brings everything back
-    for (Saved& saved : saved_) std::memcpy(saved.tensor.storage().mutable_data(), saved.bytes.data(), saved.bytes.size());
+    for (Saved& saved : saved_)
+      std::memcpy(saved.tensor.storage().mutable_data(), saved.bytes.data(), saved.bytes.size());
     generator_.restore();
   }
   StepRunner(const StepRunner&) = delete;
@@ -53,14 +56,17 @@ class StepRunner {
     if (limit_) moving_.emplace_back(graph().node_count());
     if (limit_) bring_in_written();
     const RunOutcome outcome = program_.run(bindings(), Observer<Around>{*this, around});
-    if (!outcome.completed) throw Error(Errc::capture_failed, "the step could not be run again as it was captured: " + outcome.difference);
+    if (!outcome.completed)
+      throw Error(Errc::capture_failed,
+                  "the step could not be run again as it was captured: " + outcome.difference);
   }
 
   /// What the runner knows beside the profiler: transfers, isolated times, the allocator's base.
   void complete(Profile& profile) {
     profile.base = base_;
     profile.storages.resize(graph().storage_count());
-    for (std::size_t i = 0; i < profile.storages.size(); ++i) profile.storages[i].bytes = graph().storage(StorageId{i}).bytes;
+    for (std::size_t i = 0; i < profile.storages.size(); ++i)
+      profile.storages[i].bytes = graph().storage(StorageId{i}).bytes;
     if (limit_) take_out_moving(profile);
     if (limit_) take_measured_transfers(profile);
     if (options_.transfers || limit_) fill_in_transfers(profile);
@@ -103,7 +109,8 @@ class StepRunner {
     saved_.push_back({tensor, {bytes, bytes + tensor.storage().nbytes()}});
   }
 
-  // A run that compares with the host on its way copies what it writes before that, and may put it back: by pointer.
+  // A run that compares with the host on its way copies what it writes before that, and may put it
+  // back: by pointer.
   void bring_in_written() {
     std::vector<at::Tensor> tensors;
     for (const Saved& saved : saved_) tensors.push_back(saved.tensor);
@@ -121,7 +128,8 @@ class StepRunner {
   void note_results(NodeId n, const std::vector<at::Tensor>& results) {
     limit_->end_op(results);
     const auto outputs = graph().outputs(n);
-    for (std::size_t k = 0; k < outputs.size(); ++k) storage_of_[graph().value(outputs[k]).storage.index] = limit_->find(results[k]);
+    for (std::size_t k = 0; k < outputs.size(); ++k)
+      storage_of_[graph().value(outputs[k]).storage.index] = limit_->find(results[k]);
   }
 
   // An op that runs into the limit waits for others to be moved out: that is not its own time.
@@ -156,7 +164,8 @@ class StepRunner {
     for (StorageProfile& storage : profile.storages) {
       if (storage.measured || storage.bytes == Bytes{0}) continue;
       auto it = known.find(storage.bytes.count);
-      if (it == known.end()) it = known.emplace(storage.bytes.count, measure_transfer(file, storage.bytes, all)).first;
+      if (it == known.end())
+        it = known.emplace(storage.bytes.count, measure_transfer(file, storage.bytes, all)).first;
       storage.swap_out = it->second.first;
       storage.swap_in = it->second.second;
       storage.measured = storage.bytes <= largest_block;
@@ -168,7 +177,8 @@ class StepRunner {
   /// Larger storages are not worth the seconds: their time is scaled up from this size.
   static constexpr Bytes largest_block{std::int64_t{64} << 20};
 
-  static std::pair<Microseconds, Microseconds> measure_transfer(SpillFile& file, Bytes bytes, TransferStats& all) {
+  static std::pair<Microseconds, Microseconds> measure_transfer(SpillFile& file, Bytes bytes,
+                                                                TransferStats& all) {
     const Bytes block = bytes < largest_block ? bytes : largest_block;
     std::vector<std::byte> data(static_cast<std::size_t>(block.count), std::byte{1});
     const auto start = std::chrono::steady_clock::now();
@@ -207,12 +217,15 @@ class StepRunner {
   Bytes base_;
   std::vector<Saved> saved_;
   std::unique_ptr<MemoryLimit> limit_;
-  std::vector<StorageIndex> storage_of_;           // by StorageId: in the limit's table
-  std::vector<std::vector<Microseconds>> moving_;  // by run and node: what moving others out took inside the op
+  std::vector<StorageIndex> storage_of_;  // by StorageId: in the limit's table
+  // by run and node: what moving others out took inside the op
+  std::vector<std::vector<Microseconds>> moving_;
   Microseconds moving_before_{};
 };
 
 /// Found by Profiler::run.
-[[nodiscard]] inline StepRunner make_runner(CapturedStep& step, const ProfileOptions& options) { return StepRunner(step, options); }
+[[nodiscard]] inline StepRunner make_runner(CapturedStep& step, const ProfileOptions& options) {
+  return StepRunner(step, options);
+}
 
 }  // namespace reprise

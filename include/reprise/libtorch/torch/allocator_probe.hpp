@@ -13,7 +13,9 @@ class AllocatorProbe {
     before_ = cpu_memory().existing();
     cpu_memory().open_window();
   }
-  [[nodiscard]] MemorySample end_op() const { return {before_, cpu_memory().window_peak(), cpu_memory().existing()}; }
+  [[nodiscard]] MemorySample end_op() const {
+    return {before_, cpu_memory().window_peak(), cpu_memory().existing()};
+  }
   [[nodiscard]] Bytes end_run() const { return cpu_memory().peak(); }
 
  private:

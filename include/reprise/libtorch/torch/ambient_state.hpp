@@ -26,7 +26,8 @@ struct GeneratorCopy {
 
   explicit GeneratorCopy(at::Generator g) : generator(std::move(g)), copy(generator.clone()) {}
   void restore() {
-    const c10::impl::ExcludeDispatchKeyGuard unseen(DispatchHook::above());  // the state travels as a tensor
+    // the state travels as a tensor
+    const c10::impl::ExcludeDispatchKeyGuard unseen(DispatchHook::above());
     generator.set_state(copy.get_state());
   }
 };
@@ -57,11 +58,14 @@ struct AutocastState {
 
 struct AmbientState {
   GeneratorState generator{};
-  std::vector<GeneratorCopy> others{};  ///< generators beside the default one, as they were when they were first drawn from
+  /// generators beside the default one, as they were when they were first drawn from
+  std::vector<GeneratorCopy> others{};
   AutocastState autocast{};
   bool grad_mode = true;
 
-  [[nodiscard]] static AmbientState now() { return {GeneratorState::now(), {}, AutocastState::now(), at::GradMode::is_enabled()}; }
+  [[nodiscard]] static AmbientState now() {
+    return {GeneratorState::now(), {}, AutocastState::now(), at::GradMode::is_enabled()};
+  }
 };
 
 /// Until the end of the block, everything is as it was then.

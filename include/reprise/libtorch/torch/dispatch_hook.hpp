@@ -1,5 +1,6 @@
 #pragma once
-// Sees every op that LibTorch runs below autograd on this thread: forward, backward and optimizer alike.
+// Sees every op that LibTorch runs below autograd on this thread: forward, backward and optimizer
+// alike.
 //
 //   struct Printer : DispatchHook {
 //     void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack& stack) override {
@@ -9,8 +10,9 @@
 //   } printer;
 //   printer.switch_on();
 //
-// How: a boxed fallback on a dispatch key that LibTorch leaves free (Fake), registered once per process and switched on for one thread
-// at a time. Autograd and autocast lie above that key, so what is seen is what runs; what an op calls inside itself is not seen.
+// How: a boxed fallback on a dispatch key that LibTorch leaves free (Fake), registered once per
+// process and switched on for one thread at a time. Autograd and autocast lie above that key, so
+// what is seen is what runs; what an op calls inside itself is not seen.
 
 #include <atomic>
 #include <memory>
@@ -39,13 +41,15 @@ class DispatchHook {
   DispatchHook& operator=(const DispatchHook&) = delete;
 
   /// Must run the op, by redispatching it with `below`. The hook itself is off meanwhile.
-  virtual void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack& stack) = 0;
+  virtual void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet below,
+                     torch::jit::Stack& stack) = 0;
 
   /// Throws Errc::bad_argument where another hook is on.
   static void refuse_inside_another() {
     if (current() != nullptr)
       throw Error(Errc::bad_argument,
-                  "a step is already being recorded on this thread: a MemoryBudget's step, capture() or TrainStep cannot be used inside another one");
+                  "a step is already being recorded on this thread: a MemoryBudget's step, "
+                  "capture() or TrainStep cannot be used inside another one");
   }
   /// The same, and Errc::capture_failed where another library has taken the key.
   void switch_on() {
@@ -56,7 +60,8 @@ class DispatchHook {
     key_.emplace(key);
   }
 
-  /// On top of the hook that is on, if there is one: that one sees an op when this one hands it to below().
+  /// On top of the hook that is on, if there is one: that one sees an op when this one hands it to
+  /// below().
   void switch_on_above() {
     register_fallback();
     below_ = current();
@@ -81,7 +86,8 @@ class DispatchHook {
   [[nodiscard]] DispatchHook* below() const { return below_; }
 
   /// Runs the op as `hook` does; just runs it where there is none.
-  static void run_in(DispatchHook* hook, const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) {
+  static void run_in(DispatchHook* hook, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                     torch::jit::Stack& stack) {
     if (hook != nullptr) hook->on_op(op, keys, stack);
     else op.redispatchBoxed(keys, &stack);
   }
@@ -93,12 +99,14 @@ class DispatchHook {
     return thread.joined->load();
   }
 
-  /// Lets the hook see the ops of another thread, from there, for as long as this is in scope or the hook is on.
+  /// Lets the hook see the ops of another thread, from there, for as long as this is in scope or
+  /// the hook is on.
   class Joined {
    public:
     explicit Joined(const DispatchHook& hook) {
       if (current() == &hook) return;
-      if (current() != nullptr) throw Error(Errc::bad_argument, "this thread is recorded by another step already");
+      if (current() != nullptr)
+        throw Error(Errc::bad_argument, "this thread is recorded by another step already");
       here().joined = hook.on_other_threads_;
       key_.emplace(key);
     }
@@ -114,13 +122,15 @@ class DispatchHook {
 
   /// What a program that calls ops as they were seen excludes: everything from the key upwards.
   [[nodiscard]] static c10::DispatchKeySet above() {
-    return c10::DispatchKeySet(c10::DispatchKeySet::FULL) - c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);
+    return c10::DispatchKeySet(c10::DispatchKeySet::FULL) -
+           c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);
   }
 
  private:
   static constexpr c10::DispatchKey key = c10::DispatchKey::Fake;
 
-  using Shared = std::atomic<DispatchHook*>;  // outlives the hook, so that a thread that has joined it never sees a dead one
+  // outlives the hook, so that a thread that has joined it never sees a dead one
+  using Shared = std::atomic<DispatchHook*>;
   struct ThisThread {
     DispatchHook* own = nullptr;
     std::shared_ptr<Shared> joined{};
@@ -130,10 +140,13 @@ class DispatchHook {
     return thread;
   }
 
-  static void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  static void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                       torch::jit::Stack* stack) {
     const c10::impl::ExcludeDispatchKeyGuard once(key);
-    const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);
-    run_in(current(), op, below, *stack);  // none: the key came from a thread that has a hook, autograd hands its settings on
+    const c10::DispatchKeySet below =
+        keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);
+    // none: the key came from a thread that has a hook, autograd hands its settings on
+    run_in(current(), op, below, *stack);
   }
 
   struct Registration {
@@ -145,24 +158,27 @@ class DispatchHook {
     return once;
   }
 
-  // Shared objects that each include this header, and threads, share the flag: the first one to get here registers, for good.
+  // Shared objects that each include this header, and threads, share the flag: the first one to get
+  // here registers, for good.
   static void register_fallback() {
     const std::lock_guard lock(registration().guard);
     if (registration().done) return;
     auto& dispatcher = c10::Dispatcher::singleton();
     if (dispatcher.hasBackendFallbackForDispatchKey(key))
       throw Error(Errc::capture_failed,
-                  "another library has taken the dispatch key that Reprise records on (Fake): fake tensors and Reprise cannot be used in "
+                  "another library has taken the dispatch key that Reprise records on (Fake): fake "
+                  "tensors and Reprise cannot be used in "
                   "one process");
-    static auto& handle = *new c10::RegistrationHandleRAII(
-        dispatcher.registerFallback(key, c10::KernelFunction::makeFromBoxedFunction<&DispatchHook::fallback>(), "reprise"));
+    static auto& handle = *new c10::RegistrationHandleRAII(dispatcher.registerFallback(
+        key, c10::KernelFunction::makeFromBoxedFunction<&DispatchHook::fallback>(), "reprise"));
     static_cast<void>(handle);
     registration().done = true;
   }
 
   std::optional<c10::impl::IncludeDispatchKeyGuard> key_;
   DispatchHook* below_ = nullptr;
-  DispatchHook* own_below_ = nullptr;  // the same, unless that is a step of another thread that this one has joined
+  // the same, unless that is a step of another thread that this one has joined
+  DispatchHook* own_below_ = nullptr;
   std::shared_ptr<Shared> on_other_threads_ = std::make_shared<Shared>(nullptr);
 };
 

@@ -1,5 +1,6 @@
 #pragma once
-// The state of the default CPU generator, kept outside LibTorch's allocator (Generator::get_state makes a tensor, which would count).
+// The state of the default CPU generator, kept outside LibTorch's allocator (Generator::get_state
+// makes a tensor, which would count).
 
 #include <mutex>
 #include <optional>
@@ -21,8 +22,8 @@ struct GeneratorState {
 
   bool operator==(const GeneratorState& other) const {
     const at::mt19937_data_pod a = engine.data(), b = other.engine.data();
-    return a.seed_ == b.seed_ && a.left_ == b.left_ && a.next_ == b.next_ && a.state_ == b.state_ && next_float == other.next_float &&
-           next_double == other.next_double;
+    return a.seed_ == b.seed_ && a.left_ == b.left_ && a.next_ == b.next_ && a.state_ == b.state_ &&
+           next_float == other.next_float && next_double == other.next_double;
   }
 
   void restore() const {
@@ -34,7 +35,9 @@ struct GeneratorState {
   }
 
  private:
-  static at::CPUGeneratorImpl& generator() { return *at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator()); }
+  static at::CPUGeneratorImpl& generator() {
+    return *at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
+  }
 };
 
 }  // namespace reprise

@@ -1,10 +1,11 @@
 #pragma once
-// How a tensor lies in its storage: everything needed to make the same tensor again over the same bytes.
+// How a tensor lies in its storage: everything needed to make the same tensor again over the same
+// bytes.
 //
 //   h.select(1, 0) of a 4 × 8 float tensor h     {.sizes = {4}, .strides = {8}, .offset = 0, .dtype = float}
 //
-// A tensor is identified by its storage, the storage's version and its geometry; never by its TensorImpl, because autograd may
-// unpack a saved tensor into a new one.
+// A tensor is identified by its storage, the storage's version and its geometry; never by its
+// TensorImpl, because autograd may unpack a saved tensor into a new one.
 
 #include <cstdint>
 
@@ -21,15 +22,18 @@ struct Geometry {
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   bool conjugate = false;
   bool negative = false;
-  bool wrapped_number = false;  ///< stands for a plain number, which does not take part in type promotion as a tensor does
+  /// stands for a plain number, which does not take part in type promotion as a tensor does
+  bool wrapped_number = false;
 
   bool operator==(const Geometry& other) const {
-    return dtype == other.dtype && offset == other.offset && conjugate == other.conjugate && negative == other.negative &&
-           wrapped_number == other.wrapped_number && sizes == other.sizes && strides == other.strides;
+    return dtype == other.dtype && offset == other.offset && conjugate == other.conjugate &&
+           negative == other.negative && wrapped_number == other.wrapped_number &&
+           sizes == other.sizes && strides == other.strides;
   }
 };
 
-/// Whether the tensor is plain strided memory; anything else (sparse, mkldnn, nested, quantized) has no geometry.
+/// Whether the tensor is plain strided memory; anything else (sparse, mkldnn, nested, quantized)
+/// has no geometry.
 [[nodiscard]] inline bool is_plain(const at::Tensor& t) {
   return t.layout() == at::kStrided && t.has_storage() && !t.is_quantized() && !t.is_nested();
 }
@@ -48,16 +52,21 @@ struct Geometry {
 
 /// The same as geometry_of(t) == g.
 [[nodiscard]] inline bool lies_as(const at::Tensor& t, const Geometry& g) {
-  return g.dtype == t.scalar_type() && g.offset == t.storage_offset() && t.sizes() == c10::IntArrayRef(g.sizes) &&
-         t.strides() == c10::IntArrayRef(g.strides) && g.conjugate == t.is_conj() && g.negative == t.is_neg() &&
+  return g.dtype == t.scalar_type() && g.offset == t.storage_offset() &&
+         t.sizes() == c10::IntArrayRef(g.sizes) && t.strides() == c10::IntArrayRef(g.strides) &&
+         g.conjugate == t.is_conj() && g.negative == t.is_neg() &&
          g.wrapped_number == t.unsafeGetTensorImpl()->is_wrapped_number();
 }
 
-/// A tensor over `storage` that lies in it as `g` says; it knows nothing of autograd's graph. `like` gives the dispatch keys. The keys
-/// of autograd stay: a tensor without them is an inference tensor, whose writes nobody may count.
-[[nodiscard]] inline at::Tensor tensor_over(c10::Storage storage, const Geometry& g, const at::Tensor& like) {
-  const c10::DispatchKeySet keys = like.key_set().remove(c10::DispatchKey::Conjugate).remove(c10::DispatchKey::Negative);
-  auto t = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage), keys, c10::scalarTypeToTypeMeta(g.dtype));
+/// A tensor over `storage` that lies in it as `g` says; it knows nothing of autograd's graph.
+/// `like` gives the dispatch keys. The keys of autograd stay: a tensor without them is an inference
+/// tensor, whose writes nobody may count.
+[[nodiscard]] inline at::Tensor tensor_over(c10::Storage storage, const Geometry& g,
+                                            const at::Tensor& like) {
+  const c10::DispatchKeySet keys =
+      like.key_set().remove(c10::DispatchKey::Conjugate).remove(c10::DispatchKey::Negative);
+  auto t = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage), keys,
+                                                    c10::scalarTypeToTypeMeta(g.dtype));
   c10::TensorImpl* impl = t.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(g.sizes, g.strides, g.offset);
   if (g.wrapped_number) impl->set_wrapped_number(true);

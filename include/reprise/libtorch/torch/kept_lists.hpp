@@ -1,12 +1,14 @@
 #pragma once
-// Lists among the arguments of ops, as a recording keeps them: of numbers (strides, paddings, shapes) each once, of tensors their lengths.
+// Lists among the arguments of ops, as a recording keeps them: of numbers (strides, paddings,
+// shapes) each once, of tensors their lengths.
 //
 //   convolution(x, w, b, [1, 1], [1, 1], [1, 1], …)      three lists that LibTorch makes anew for every call; all are this one:
 //   kept_list([1, 1])                                     the list that was kept when it was first seen
 //
-// A recording keeps the arguments of its calls. A list of its own for each would lie in the heap between the blocks of the step's tensors
-// until the step ends: holes that these leave behind then fit nothing, new memory is taken, and its pages are faulted in. Tensors are never
-// held beyond their op: the recording knows them as values.
+// A recording keeps the arguments of its calls. A list of its own for each would lie in the heap
+// between the blocks of the step's tensors until the step ends: holes that these leave behind then
+// fit nothing, new memory is taken, and its pages are faulted in. Tensors are never held beyond
+// their op: the recording knows them as values.
 
 #include <array>
 #include <cstddef>
@@ -20,10 +22,12 @@ namespace reprise {
 
 /// The same list of integers, perhaps one that was kept earlier. Nobody may write to it.
 [[nodiscard]] inline const c10::IValue& kept_list(const c10::IValue& list) {
-  thread_local std::array<c10::IValue, 256> kept;  // by hash: a newer list takes an older one's place
+  // by hash: a newer list takes an older one's place
+  thread_local std::array<c10::IValue, 256> kept;
   std::uint64_t hash = 14695981039346656037ull;
   const auto items = list.toListRef();
-  for (const c10::IValue& item : items) hash = (hash ^ static_cast<std::uint64_t>(item.toInt())) * 1099511628211ull;
+  for (const c10::IValue& item : items)
+    hash = (hash ^ static_cast<std::uint64_t>(item.toInt())) * 1099511628211ull;
   c10::IValue& slot = kept[(hash >> 32) % kept.size()];
   const auto is_same = [&] {
     if (!slot.isIntList() || slot.toListRef().size() != items.size()) return false;

@@ -1,6 +1,7 @@
 #pragma once
-// What a step needs to know of a model: its parameters and buffers by name, and which of its modules are training.
-// Works with torch::nn modules and their holders, and with a plain list of parameters; needs none of torch::nn's headers.
+// What a step needs to know of a model: its parameters and buffers by name, and which of its
+// modules are training. Works with torch::nn modules and their holders, and with a plain list of
+// parameters; needs none of torch::nn's headers.
 
 #include <memory>
 #include <string>
@@ -39,8 +40,10 @@ concept ParameterList = requires(Model& m) {
 template <ModuleLike Model>
 [[nodiscard]] ModelTensors tensors_of(const Model& model) {
   ModelTensors tensors;
-  for (const auto& item : model->named_parameters()) tensors.parameters.push_back({item.key(), item.value()});
-  for (const auto& item : model->named_buffers()) tensors.buffers.push_back({item.key(), item.value()});
+  for (const auto& item : model->named_parameters())
+    tensors.parameters.push_back({item.key(), item.value()});
+  for (const auto& item : model->named_buffers())
+    tensors.buffers.push_back({item.key(), item.value()});
   return tensors;
 }
 
@@ -48,7 +51,8 @@ template <ParameterList Model>
 [[nodiscard]] ModelTensors tensors_of(const Model& parameters) {
   ModelTensors tensors;
   std::size_t i = 0;
-  for (const at::Tensor& p : std::vector<at::Tensor>(parameters)) tensors.parameters.push_back({"parameter." + std::to_string(i++), p});
+  for (const at::Tensor& p : std::vector<at::Tensor>(parameters))
+    tensors.parameters.push_back({"parameter." + std::to_string(i++), p});
   return tensors;
 }
 

@@ -1,14 +1,16 @@
 #pragma once
-// What of a model's modules decides which ops a step runs, beside its parameters' shapes: which modules there are, which of them train,
-// and the options of LibTorch's own.
+// What of a model's modules decides which ops a step runs, beside its parameters' shapes: which
+// modules there are, which of them train, and the options of LibTorch's own.
 //
 //   ModuleReader reader;
 //   SignatureBytes bytes;
 //   reader.add(bytes, *dropout);      its type and address, whether it trains, p and inplace, its member tensors
 //
-// LibTorch's modules keep their options in a public member, as functions named after what they hold: every name that any of them has is
-// asked for here, so that a module's options are those of the names that it knows. Which of LibTorch's types a module is (or derives
-// from) is found out once for each C++ type. Options of modules that the user has written are theirs: nobody can see these.
+// LibTorch's modules keep their options in a public member, as functions named after what they
+// hold: every name that any of them has is asked for here, so that a module's options are those of
+// the names that it knows. Which of LibTorch's types a module is (or derives from) is found out
+// once for each C++ type. Options of modules that the user has written are theirs: nobody can see
+// these.
 
 #include <array>
 #include <bit>
@@ -44,8 +46,10 @@ void add_option(SignatureBytes& bytes, const Option& option) {
     for (const auto& one : options) add_option(bytes, one);
   };
   if constexpr (std::is_same_v<Option, bool>) bytes.add(option);
-  else if constexpr (std::is_integral_v<Option> || std::is_enum_v<Option>) bytes.add(static_cast<std::int64_t>(option));
-  else if constexpr (std::is_floating_point_v<Option>) bytes.add(std::bit_cast<std::int64_t>(static_cast<double>(option)));
+  else if constexpr (std::is_integral_v<Option> || std::is_enum_v<Option>)
+    bytes.add(static_cast<std::int64_t>(option));
+  else if constexpr (std::is_floating_point_v<Option>)
+    bytes.add(std::bit_cast<std::int64_t>(static_cast<double>(option)));
   else if constexpr (std::is_convertible_v<Option, std::string>) bytes.add(std::string(option));
   else if constexpr (std::is_base_of_v<at::Tensor, Option>) bytes.add_identity(option);
   else if constexpr (IsFunction<Option>::value) {  // what it has captured cannot be compared
@@ -54,15 +58,26 @@ void add_option(SignatureBytes& bytes, const Option& option) {
   } else if constexpr (requires { option.valueless_by_exception(); }) {  // one of several
     bytes.add(static_cast<std::int64_t>(option.index()));
     std::visit([&bytes](const auto& chosen) { add_option(bytes, chosen); }, option);
-  } else if constexpr (requires { option.has_value(); *option; }) {
+  } else if constexpr (requires {
+                         option.has_value();
+                         *option;
+                       }) {
     bytes.add(option.has_value());
     if (option.has_value()) add_option(bytes, *option);
   } else if constexpr (requires { (*option).begin(); }) add_all(*option);  // ExpandingArray
-  else if constexpr (requires { option.begin(); option.size(); }) add_all(option);
-  else if constexpr (requires { option.first; option.second; }) {
+  else if constexpr (requires {
+                       option.begin();
+                       option.size();
+                     })
+    add_all(option);
+  else if constexpr (requires {
+                       option.first;
+                       option.second;
+                     }) {
     add_option(bytes, option.first);
     add_option(bytes, option.second);
-  } else static_assert(std::is_empty_v<Option>, "an option of a type that is not known here");  // torch::kMean and its kind
+    // torch::kMean and its kind
+  } else static_assert(std::is_empty_v<Option>, "an option of a type that is not known here");
 }
 
 /// All options that go by these names.
@@ -185,7 +200,8 @@ void add_options(SignatureBytes& bytes, const Options& o) {
   if constexpr (requires { o.head_bias(); }) add(o.head_bias());
 }
 
-/// The tensors that a module computes with are its members: `linear->weight = other` does not register the other one.
+/// The tensors that a module computes with are its members: `linear->weight = other` does not
+/// register the other one.
 template <class Module>
 void add_members(SignatureBytes& bytes, const Module& m) {
   if constexpr (requires { m.weight; }) bytes.add_identity(m.weight);
@@ -218,35 +234,46 @@ void add_module(SignatureBytes& bytes, const void* module) {
 /// LibTorch's modules that have options or members of their own.
 using ModulesWithOptions = std::tuple<
     // most models have these
-    torch::nn::LinearImpl, torch::nn::ReLUImpl, torch::nn::Conv2dImpl, torch::nn::BatchNorm2dImpl, torch::nn::DropoutImpl,
-    torch::nn::LayerNormImpl, torch::nn::GELUImpl, torch::nn::EmbeddingImpl,
+    torch::nn::LinearImpl, torch::nn::ReLUImpl, torch::nn::Conv2dImpl, torch::nn::BatchNorm2dImpl,
+    torch::nn::DropoutImpl, torch::nn::LayerNormImpl, torch::nn::GELUImpl, torch::nn::EmbeddingImpl,
     // the others
-    torch::nn::Conv1dImpl, torch::nn::Conv3dImpl, torch::nn::ConvTranspose1dImpl, torch::nn::ConvTranspose2dImpl,
-    torch::nn::ConvTranspose3dImpl, torch::nn::BatchNorm1dImpl, torch::nn::BatchNorm3dImpl, torch::nn::InstanceNorm1dImpl,
-    torch::nn::InstanceNorm2dImpl, torch::nn::InstanceNorm3dImpl, torch::nn::GroupNormImpl, torch::nn::LocalResponseNormImpl,
-    torch::nn::CrossMapLRN2dImpl, torch::nn::Dropout2dImpl, torch::nn::Dropout3dImpl, torch::nn::AlphaDropoutImpl,
-    torch::nn::FeatureAlphaDropoutImpl, torch::nn::BilinearImpl, torch::nn::FlattenImpl, torch::nn::UnflattenImpl, torch::nn::FoldImpl,
-    torch::nn::UnfoldImpl, torch::nn::EmbeddingBagImpl, torch::nn::MaxPool1dImpl, torch::nn::MaxPool2dImpl, torch::nn::MaxPool3dImpl,
-    torch::nn::AvgPool1dImpl, torch::nn::AvgPool2dImpl, torch::nn::AvgPool3dImpl, torch::nn::AdaptiveMaxPool1dImpl,
-    torch::nn::AdaptiveMaxPool2dImpl, torch::nn::AdaptiveMaxPool3dImpl, torch::nn::AdaptiveAvgPool1dImpl,
-    torch::nn::AdaptiveAvgPool2dImpl, torch::nn::AdaptiveAvgPool3dImpl, torch::nn::MaxUnpool1dImpl, torch::nn::MaxUnpool2dImpl,
-    torch::nn::MaxUnpool3dImpl, torch::nn::FractionalMaxPool2dImpl, torch::nn::FractionalMaxPool3dImpl, torch::nn::LPPool1dImpl,
-    torch::nn::LPPool2dImpl, torch::nn::ReflectionPad1dImpl, torch::nn::ReflectionPad2dImpl, torch::nn::ReflectionPad3dImpl,
-    torch::nn::ReplicationPad1dImpl, torch::nn::ReplicationPad2dImpl, torch::nn::ReplicationPad3dImpl, torch::nn::ConstantPad1dImpl,
-    torch::nn::ConstantPad2dImpl, torch::nn::ConstantPad3dImpl, torch::nn::ZeroPad2dImpl, torch::nn::PixelShuffleImpl,
-    torch::nn::PixelUnshuffleImpl, torch::nn::UpsampleImpl, torch::nn::ELUImpl, torch::nn::SELUImpl, torch::nn::CELUImpl,
-    torch::nn::HardshrinkImpl, torch::nn::HardtanhImpl, torch::nn::LeakyReLUImpl, torch::nn::SoftmaxImpl, torch::nn::SoftminImpl,
-    torch::nn::LogSoftmaxImpl, torch::nn::PReLUImpl, torch::nn::ReLU6Impl, torch::nn::RReLUImpl, torch::nn::GLUImpl,
-    torch::nn::SoftplusImpl, torch::nn::SoftshrinkImpl, torch::nn::ThresholdImpl, torch::nn::MultiheadAttentionImpl,
-    torch::nn::TransformerEncoderLayerImpl, torch::nn::TransformerDecoderLayerImpl, torch::nn::TransformerEncoderImpl,
-    torch::nn::TransformerDecoderImpl, torch::nn::TransformerImpl, torch::nn::RNNImpl, torch::nn::LSTMImpl, torch::nn::GRUImpl,
-    torch::nn::RNNCellImpl, torch::nn::LSTMCellImpl, torch::nn::GRUCellImpl, torch::nn::AdaptiveLogSoftmaxWithLossImpl,
-    torch::nn::CosineSimilarityImpl, torch::nn::PairwiseDistanceImpl, torch::nn::L1LossImpl, torch::nn::KLDivLossImpl,
-    torch::nn::MSELossImpl, torch::nn::BCELossImpl, torch::nn::HingeEmbeddingLossImpl, torch::nn::MultiMarginLossImpl,
-    torch::nn::CosineEmbeddingLossImpl, torch::nn::SmoothL1LossImpl, torch::nn::HuberLossImpl, torch::nn::MultiLabelMarginLossImpl,
-    torch::nn::SoftMarginLossImpl, torch::nn::MultiLabelSoftMarginLossImpl, torch::nn::TripletMarginLossImpl,
-    torch::nn::TripletMarginWithDistanceLossImpl, torch::nn::CTCLossImpl, torch::nn::PoissonNLLLossImpl,
-    torch::nn::MarginRankingLossImpl, torch::nn::NLLLossImpl, torch::nn::CrossEntropyLossImpl, torch::nn::BCEWithLogitsLossImpl>;
+    torch::nn::Conv1dImpl, torch::nn::Conv3dImpl, torch::nn::ConvTranspose1dImpl,
+    torch::nn::ConvTranspose2dImpl, torch::nn::ConvTranspose3dImpl, torch::nn::BatchNorm1dImpl,
+    torch::nn::BatchNorm3dImpl, torch::nn::InstanceNorm1dImpl, torch::nn::InstanceNorm2dImpl,
+    torch::nn::InstanceNorm3dImpl, torch::nn::GroupNormImpl, torch::nn::LocalResponseNormImpl,
+    torch::nn::CrossMapLRN2dImpl, torch::nn::Dropout2dImpl, torch::nn::Dropout3dImpl,
+    torch::nn::AlphaDropoutImpl, torch::nn::FeatureAlphaDropoutImpl, torch::nn::BilinearImpl,
+    torch::nn::FlattenImpl, torch::nn::UnflattenImpl, torch::nn::FoldImpl, torch::nn::UnfoldImpl,
+    torch::nn::EmbeddingBagImpl, torch::nn::MaxPool1dImpl, torch::nn::MaxPool2dImpl,
+    torch::nn::MaxPool3dImpl, torch::nn::AvgPool1dImpl, torch::nn::AvgPool2dImpl,
+    torch::nn::AvgPool3dImpl, torch::nn::AdaptiveMaxPool1dImpl, torch::nn::AdaptiveMaxPool2dImpl,
+    torch::nn::AdaptiveMaxPool3dImpl, torch::nn::AdaptiveAvgPool1dImpl,
+    torch::nn::AdaptiveAvgPool2dImpl, torch::nn::AdaptiveAvgPool3dImpl, torch::nn::MaxUnpool1dImpl,
+    torch::nn::MaxUnpool2dImpl, torch::nn::MaxUnpool3dImpl, torch::nn::FractionalMaxPool2dImpl,
+    torch::nn::FractionalMaxPool3dImpl, torch::nn::LPPool1dImpl, torch::nn::LPPool2dImpl,
+    torch::nn::ReflectionPad1dImpl, torch::nn::ReflectionPad2dImpl, torch::nn::ReflectionPad3dImpl,
+    torch::nn::ReplicationPad1dImpl, torch::nn::ReplicationPad2dImpl,
+    torch::nn::ReplicationPad3dImpl, torch::nn::ConstantPad1dImpl, torch::nn::ConstantPad2dImpl,
+    torch::nn::ConstantPad3dImpl, torch::nn::ZeroPad2dImpl, torch::nn::PixelShuffleImpl,
+    torch::nn::PixelUnshuffleImpl, torch::nn::UpsampleImpl, torch::nn::ELUImpl, torch::nn::SELUImpl,
+    torch::nn::CELUImpl, torch::nn::HardshrinkImpl, torch::nn::HardtanhImpl,
+    torch::nn::LeakyReLUImpl, torch::nn::SoftmaxImpl, torch::nn::SoftminImpl,
+    torch::nn::LogSoftmaxImpl, torch::nn::PReLUImpl, torch::nn::ReLU6Impl, torch::nn::RReLUImpl,
+    torch::nn::GLUImpl, torch::nn::SoftplusImpl, torch::nn::SoftshrinkImpl,
+    torch::nn::ThresholdImpl, torch::nn::MultiheadAttentionImpl,
+    torch::nn::TransformerEncoderLayerImpl, torch::nn::TransformerDecoderLayerImpl,
+    torch::nn::TransformerEncoderImpl, torch::nn::TransformerDecoderImpl,
+    torch::nn::TransformerImpl, torch::nn::RNNImpl, torch::nn::LSTMImpl, torch::nn::GRUImpl,
+    torch::nn::RNNCellImpl, torch::nn::LSTMCellImpl, torch::nn::GRUCellImpl,
+    torch::nn::AdaptiveLogSoftmaxWithLossImpl, torch::nn::CosineSimilarityImpl,
+    torch::nn::PairwiseDistanceImpl, torch::nn::L1LossImpl, torch::nn::KLDivLossImpl,
+    torch::nn::MSELossImpl, torch::nn::BCELossImpl, torch::nn::HingeEmbeddingLossImpl,
+    torch::nn::MultiMarginLossImpl, torch::nn::CosineEmbeddingLossImpl, torch::nn::SmoothL1LossImpl,
+    torch::nn::HuberLossImpl, torch::nn::MultiLabelMarginLossImpl, torch::nn::SoftMarginLossImpl,
+    torch::nn::MultiLabelSoftMarginLossImpl, torch::nn::TripletMarginLossImpl,
+    torch::nn::TripletMarginWithDistanceLossImpl, torch::nn::CTCLossImpl,
+    torch::nn::PoissonNLLLossImpl, torch::nn::MarginRankingLossImpl, torch::nn::NLLLossImpl,
+    torch::nn::CrossEntropyLossImpl, torch::nn::BCEWithLogitsLossImpl>;
 
 }  // namespace detail
 
@@ -266,7 +293,8 @@ class ModuleReader {
   }
 
  private:
-  /// Where in an object of one C++ type LibTorch's module lies, and how that is read; none where it is no module with options.
+  /// Where in an object of one C++ type LibTorch's module lies, and how that is read; none where it
+  /// is no module with options.
   struct Part {
     void (*add)(SignatureBytes&, const void*) = nullptr;
     std::ptrdiff_t offset = 0;
@@ -276,9 +304,12 @@ class ModuleReader {
     Part part;
     const auto look = [&]<class Known>(const Known* known) {
       if (part.add != nullptr || known == nullptr) return;
-      part = {&detail::add_module<Known>, reinterpret_cast<const std::byte*>(known) - static_cast<const std::byte*>(whole)};
+      part = {&detail::add_module<Known>,
+              reinterpret_cast<const std::byte*>(known) - static_cast<const std::byte*>(whole)};
     };
-    const auto look_at_all = [&]<class... Known>(const std::tuple<Known...>*) { (look(dynamic_cast<const Known*>(&module)), ...); };
+    const auto look_at_all = [&]<class... Known>(const std::tuple<Known...>*) {
+      (look(dynamic_cast<const Known*>(&module)), ...);
+    };
     look_at_all(static_cast<const detail::ModulesWithOptions*>(nullptr));
     return part;
   }
@@ -291,7 +322,8 @@ template <class Model>
 [[nodiscard]] std::string module_state(ModuleReader& reader, const Model& model) {
   SignatureBytes bytes;
   const auto add = [&](const auto& module) {
-    if constexpr (std::is_convertible_v<decltype(&module), const torch::nn::Module*>) reader.add(bytes, module);
+    if constexpr (std::is_convertible_v<decltype(&module), const torch::nn::Module*>)
+      reader.add(bytes, module);
     else bytes.add(module.is_training());
   };
   add(*model);

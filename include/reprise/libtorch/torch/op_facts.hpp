@@ -4,9 +4,10 @@
 //   facts_of(relu_handle)                 {.name = "aten::relu_", .writes = {true}}
 //   facts_of(native_batch_norm_handle)    {.writes = {false × 8}, .statistics = {3, 4}, .training = 5}
 //
-// Some operators do not say what they do: native_batch_norm and its kin move the running statistics, which no alias annotation tells;
-// rrelu_with_noise writes its noise, and LibTorch before 2.6 does not say so; _unsafe_view aliases its input. The first two are listed
-// here, the third is found by comparing storages.
+// Some operators do not say what they do: native_batch_norm and its kin move the running
+// statistics, which no alias annotation tells; rrelu_with_noise writes its noise, and LibTorch
+// before 2.6 does not say so; _unsafe_view aliases its input. The first two are listed here, the
+// third is found by comparing storages.
 
 #include <algorithm>
 #include <cstddef>
@@ -24,24 +25,33 @@
 namespace reprise {
 
 struct OpFacts {
-  std::string name;                     ///< with its namespace, without its overload: "aten::add_"
-  std::vector<bool> writes;             ///< by argument: the schema says that it is written
-  std::size_t returns = 0;              ///< so many results
-  std::vector<std::size_t> statistics;  ///< arguments that are written in training mode although the schema does not say so
-  std::size_t training = 0;             ///< of such an op: the argument that says whether it trains
-  bool random = false;                  ///< draws from a generator
-  bool dynamic_shape = false;           ///< the shape of its result depends on data
-  bool reads_to_host = false;           ///< returns something that depends on data and is no tensor
-  bool about_shapes_only = false;       ///< returns no tensor, and what it returns depends on shapes alone
-  bool hands_lengths_to_host = false;   ///< goes with a composite op that reads lengths behind the dispatcher
-  bool read_by_host = false;            ///< what it makes is such lengths: LibTorch reads them by a pointer, whenever it likes
-  bool views_only = false;              ///< reads no data: what it returns lies in what it was given
-  bool unfilled = false;                ///< what it makes holds whatever lay there: empty, new_empty, ...
-  bool makes_room = false;              ///< makes a copy, or something of another tensor's shape, as hosts do that go on to fill it
-  bool copies_lazily = false;           ///< its result shares memory with its operand until one of them is written
-  bool builtin = true;                  ///< one of LibTorch's own
-  bool may_write = false;               ///< another library's, without any mark in its schema: it may write all that it is given
-  bool repeatable = true;               ///< running it again has no effect beyond its results
+  std::string name;          ///< with its namespace, without its overload: "aten::add_"
+  std::vector<bool> writes;  ///< by argument: the schema says that it is written
+  std::size_t returns = 0;   ///< so many results
+  /// arguments that are written in training mode although the schema does not say so
+  std::vector<std::size_t> statistics;
+  std::size_t training = 0;    ///< of such an op: the argument that says whether it trains
+  bool random = false;         ///< draws from a generator
+  bool dynamic_shape = false;  ///< the shape of its result depends on data
+  bool reads_to_host = false;  ///< returns something that depends on data and is no tensor
+  /// returns no tensor, and what it returns depends on shapes alone
+  bool about_shapes_only = false;
+  /// goes with a composite op that reads lengths behind the dispatcher
+  bool hands_lengths_to_host = false;
+  /// what it makes is such lengths: LibTorch reads them by a pointer, whenever it likes
+  bool read_by_host = false;
+  /// reads no data: what it returns lies in what it was given
+  bool views_only = false;
+  /// what it makes holds whatever lay there: empty, new_empty, ...
+  bool unfilled = false;
+  /// makes a copy, or something of another tensor's shape, as hosts do that go on to fill it
+  bool makes_room = false;
+  /// its result shares memory with its operand until one of them is written
+  bool copies_lazily = false;
+  bool builtin = true;  ///< one of LibTorch's own
+  /// another library's, without any mark in its schema: it may write all that it is given
+  bool may_write = false;
+  bool repeatable = true;  ///< running it again has no effect beyond its results
 
   [[nodiscard]] bool moves_statistics() const { return !statistics.empty(); }
 };
@@ -65,25 +75,32 @@ struct PureOps {
 
 /// A factory that takes its shape from a tensor, or a copy.
 inline bool makes_room(std::string_view name) {
-  return name == "aten::clone" || name == "aten::_to_copy" || name.starts_with("aten::new_") || name.ends_with("_like");
+  return name == "aten::clone" || name == "aten::_to_copy" || name.starts_with("aten::new_") ||
+         name.ends_with("_like");
 }
 
 /// An argument that is written, whatever the schema says.
 inline bool writes_unsaid(std::string_view op, const c10::Argument& argument) {
-  return op.starts_with("aten::rrelu_with_noise") && op.find("backward") == std::string_view::npos && argument.name() == "noise";
+  return op.starts_with("aten::rrelu_with_noise") &&
+         op.find("backward") == std::string_view::npos && argument.name() == "noise";
 }
 
 /// Whether all that it returns are views of what it was given.
 inline bool returns_views(const c10::FunctionSchema& schema) {
-  const auto is_view = [](const c10::Argument& result) { return result.alias_info() != nullptr && !result.alias_info()->isWrite(); };
+  const auto is_view = [](const c10::Argument& result) {
+    return result.alias_info() != nullptr && !result.alias_info()->isWrite();
+  };
   return !schema.returns().empty() && std::ranges::all_of(schema.returns(), is_view);
 }
 
-/// Whether the schema says of any argument or result that it is written, or what it shares memory with. c10d's collectives write
-/// what they are given, and say nothing.
+/// Whether the schema says of any argument or result that it is written, or what it shares memory
+/// with. c10d's collectives write what they are given, and say nothing.
 inline bool has_alias_marks(const c10::FunctionSchema& schema) {
-  const auto marked = [](const c10::Argument& argument) { return argument.alias_info() != nullptr; };
-  return std::ranges::any_of(schema.arguments(), marked) || std::ranges::any_of(schema.returns(), marked);
+  const auto marked = [](const c10::Argument& argument) {
+    return argument.alias_info() != nullptr;
+  };
+  return std::ranges::any_of(schema.arguments(), marked) ||
+         std::ranges::any_of(schema.returns(), marked);
 }
 
 inline OpFacts look_up_facts(const c10::OperatorHandle& op) {
@@ -91,50 +108,62 @@ inline OpFacts look_up_facts(const c10::OperatorHandle& op) {
   OpFacts facts;
   facts.name = schema.name();
   for (const c10::Argument& argument : schema.arguments())
-    facts.writes.push_back((argument.alias_info() != nullptr && argument.alias_info()->isWrite()) || writes_unsaid(facts.name, argument));
+    facts.writes.push_back((argument.alias_info() != nullptr && argument.alias_info()->isWrite()) ||
+                           writes_unsaid(facts.name, argument));
   facts.returns = schema.returns().size();
   facts.random = op.hasTag(at::Tag::nondeterministic_seeded);
   facts.dynamic_shape = op.hasTag(at::Tag::dynamic_output_shape);
   const bool tensors_only = std::ranges::all_of(schema.returns(), [](const c10::Argument& result) {
-    return result.type()->isSubtypeOf(*c10::TensorType::get()) || result.type()->kind() == c10::TypeKind::ListType;
+    return result.type()->isSubtypeOf(*c10::TensorType::get()) ||
+           result.type()->kind() == c10::TypeKind::ListType;
   });
   const bool builtin = facts.builtin = facts.name.starts_with("aten::");
-  // LibTorch tags its own ops; what another library's op returns to the host may depend on anything.
+  // LibTorch tags its own ops; what another library's op returns to the host may depend on
+  // anything.
   facts.reads_to_host = !tensors_only && (op.hasTag(at::Tag::data_dependent_output) || !builtin);
   facts.about_shapes_only = builtin && !tensors_only && !facts.reads_to_host;
-  facts.hands_lengths_to_host = facts.name == "aten::_ctc_loss" || facts.name == "aten::_pack_padded_sequence";
+  facts.hands_lengths_to_host =
+      facts.name == "aten::_ctc_loss" || facts.name == "aten::_pack_padded_sequence";
   facts.read_by_host = facts.name == "aten::_pack_padded_sequence";
   facts.views_only = builtin && returns_views(schema);
-  facts.unfilled = builtin && (facts.name.find("empty") != std::string::npos || facts.name.starts_with("aten::resize"));
+  facts.unfilled = builtin && (facts.name.find("empty") != std::string::npos ||
+                               facts.name.starts_with("aten::resize"));
   facts.copies_lazily = facts.name == "aten::_lazy_clone";
-  const bool outside = facts.name == "aten::from_file" || facts.name.starts_with("aten::set_");  // a file, another tensor's storage
+  // a file, another tensor's storage
+  const bool outside = facts.name == "aten::from_file" || facts.name.starts_with("aten::set_");
   const bool known = builtin || PureOps::instance().holds(facts.name);
   facts.may_write = !known && !has_alias_marks(schema);
-  facts.repeatable = known && !facts.reads_to_host && !facts.read_by_host && !outside && !facts.copies_lazily;
+  facts.repeatable =
+      known && !facts.reads_to_host && !facts.read_by_host && !outside && !facts.copies_lazily;
   facts.makes_room = builtin && makes_room(facts.name);
 
   const std::string_view name = facts.name;
   const bool written = std::ranges::find(facts.writes, true) != facts.writes.end();
-  if (written || name.find("batch_norm") == std::string_view::npos || name.find("backward") != std::string_view::npos) return facts;
+  if (written || name.find("batch_norm") == std::string_view::npos ||
+      name.find("backward") != std::string_view::npos)
+    return facts;
   const auto& arguments = schema.arguments();
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i].name() == "running_mean" || arguments[i].name() == "running_var") facts.statistics.push_back(i);
+    if (arguments[i].name() == "running_mean" || arguments[i].name() == "running_var")
+      facts.statistics.push_back(i);
     if (arguments[i].name() == "training" || arguments[i].name() == "train") facts.training = i;
   }
-  if (facts.training == 0) facts.statistics.clear();  // no switch between training and evaluation: it only reads them
+  // no switch between training and evaluation: it only reads them
+  if (facts.training == 0) facts.statistics.clear();
   return facts;
 }
 
 }  // namespace detail
 
-/// An operator of another library, "ns::op", depends on its arguments alone and changes none: it may be run again. To be said
-/// before the operator is first seen.
+/// An operator of another library, "ns::op", depends on its arguments alone and changes none: it
+/// may be run again. To be said before the operator is first seen.
 inline void assume_pure(std::string name) {
   const std::lock_guard lock(detail::PureOps::instance().guard);
   detail::PureOps::instance().names.insert(std::move(name));
 }
 
-/// Facts live as long as the process: recordings point to them. The lock is taken once per operator and thread.
+/// Facts live as long as the process: recordings point to them. The lock is taken once per operator
+/// and thread.
 [[nodiscard]] inline const OpFacts& facts_of(const c10::OperatorHandle& op) {
   static auto& known = *new std::unordered_map<const c10::FunctionSchema*, OpFacts>;
   static auto& guard = *new std::mutex;

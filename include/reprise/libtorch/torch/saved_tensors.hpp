@@ -10,8 +10,9 @@
 //   }
 //   y.sum().backward();                        // and gets it back from what keep() returned
 //
-// How: every SavedVariable asks the autograd engine for hooks. LibTorch lets a program name the engine, as Python's does; ours hands
-// everything on to the one that was there, and answers that one question where the thread has a keeper.
+// How: every SavedVariable asks the autograd engine for hooks. LibTorch lets a program name the
+// engine, as Python's does; ours hands everything on to the one that was there, and answers that
+// one question where the thread has a keeper.
 
 #include <memory>
 #include <mutex>
@@ -30,10 +31,12 @@ struct SavedTensor {
   [[nodiscard]] virtual at::Tensor get() = 0;
 };
 
-/// Knows nothing of autograd's graph (or it would keep itself alive), but counts writes together with `tensor`.
+/// Knows nothing of autograd's graph (or it would keep itself alive), but counts writes together
+/// with `tensor`.
 [[nodiscard]] inline at::Tensor detached(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  return at::Tensor(impl->shallow_copy_and_detach(impl->version_counter(), /*allow_tensor_metadata_change=*/false));
+  return at::Tensor(impl->shallow_copy_and_detach(impl->version_counter(),
+                                                  /*allow_tensor_metadata_change=*/false));
 }
 
 struct SavedAsItIs final : SavedTensor {
@@ -57,7 +60,9 @@ namespace detail {
 class HooksOfKeeper final : public torch::autograd::SavedVariableHooks {
  public:
   explicit HooksOfKeeper(SavedTensorKeeper& keeper) : keeper_(&keeper) {}
-  void call_pack_hook(const at::Tensor& tensor) override { saved_ = std::exchange(keeper_, nullptr)->keep(tensor); }
+  void call_pack_hook(const at::Tensor& tensor) override {
+    saved_ = std::exchange(keeper_, nullptr)->keep(tensor);
+  }
   at::Tensor call_unpack_hook() override { return saved_->get(); }
 
  private:
@@ -65,7 +70,8 @@ class HooksOfKeeper final : public torch::autograd::SavedVariableHooks {
   std::shared_ptr<SavedTensor> saved_{};
 };
 
-/// How LibTorch holds a node, a std::shared_ptr in older versions, and hands on a task, by value in these.
+/// How LibTorch holds a node, a std::shared_ptr in older versions, and hands on a task, by value in
+/// these.
 using NodePointer = decltype(torch::autograd::get_current_node());
 template <class Member>
 struct FirstArgument;
@@ -78,34 +84,42 @@ using TaskArgument = FirstArgument<decltype(&torch::autograd::Engine::thread_on_
 /// The engine that was there, but for the question who keeps saved tensors.
 class AskingEngine final : public torch::autograd::Engine {
  public:
-  /// To be called before tensors are kept: another library (Python's) may have named its own engine meanwhile.
+  /// To be called before tensors are kept: another library (Python's) may have named its own engine
+  /// meanwhile.
   static void install() {
     static auto& guard = *new std::mutex;
     const std::lock_guard lock(guard);
     torch::autograd::Engine& now = get_default_engine();
     if (&now == &instance()) return;
     instance().engine_ = &now;
-    torch::autograd::set_default_engine_stub([]() -> torch::autograd::Engine& { return instance(); });
+    torch::autograd::set_default_engine_stub(
+        []() -> torch::autograd::Engine& { return instance(); });
   }
 
-  torch::autograd::variable_list execute(const torch::autograd::edge_list& roots, const torch::autograd::variable_list& inputs,
+  torch::autograd::variable_list execute(const torch::autograd::edge_list& roots,
+                                         const torch::autograd::variable_list& inputs,
                                          bool keep_graph, bool create_graph, bool accumulate_grad,
                                          const torch::autograd::edge_list& outputs) override {
     return engine_->execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
   }
-  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(const std::shared_ptr<torch::autograd::GraphTask>& task, NodePointer root,
-                                                                 torch::autograd::InputBuffer&& buffer) override {
+  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(
+      const std::shared_ptr<torch::autograd::GraphTask>& task, NodePointer root,
+      torch::autograd::InputBuffer&& buffer) override {
     return engine_->execute_with_graph_task(task, std::move(root), std::move(buffer));
   }
-  std::unique_ptr<torch::autograd::AnomalyMetadata> make_anomaly_metadata() override { return engine_->make_anomaly_metadata(); }
+  std::unique_ptr<torch::autograd::AnomalyMetadata> make_anomaly_metadata() override {
+    return engine_->make_anomaly_metadata();
+  }
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
-    if (SavedTensorKeeper* keeper = SavedTensorKeeper::current()) return std::make_unique<HooksOfKeeper>(*keeper);
+    if (SavedTensorKeeper* keeper = SavedTensorKeeper::current())
+      return std::make_unique<HooksOfKeeper>(*keeper);
     return engine_->get_default_saved_variable_hooks();
   }
   void thread_on_exception(TaskArgument task, const NodePointer& node, std::exception& e) override {
     engine_->thread_on_exception(task, node, e);
   }
-  void thread_init(int device, const std::shared_ptr<torch::autograd::ReadyQueue>& queue, bool should_increment) override {
+  void thread_init(int device, const std::shared_ptr<torch::autograd::ReadyQueue>& queue,
+                   bool should_increment) override {
     engine_->thread_init(device, queue, should_increment);
   }
 

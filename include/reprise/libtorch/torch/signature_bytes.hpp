@@ -1,5 +1,6 @@
 #pragma once
-// Bytes to compare: numbers, flags and names one behind the other, such that different ones give different bytes.
+// Bytes to compare: numbers, flags and names one behind the other, such that different ones give
+// different bytes.
 //
 //   SignatureBytes bytes;
 //   bytes.add(true);
@@ -22,7 +23,9 @@ class SignatureBytes {
     add(static_cast<std::int64_t>(text.size()));
     bytes_ += text;
   }
-  void add_address(const void* p) { add(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(p))); }
+  void add_address(const void* p) {
+    add(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(p)));
+  }
   /// Which tensor it is, whatever memory it has.
   void add_identity(const at::Tensor& t) { add_address(t.unsafeGetTensorImpl()); }
   void add_layout(const at::Tensor& t) {

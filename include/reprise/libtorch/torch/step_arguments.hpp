@@ -4,7 +4,8 @@
 //   StepArguments a = arguments_of(x, std::vector{y, z}, 3);     // a.tensors = {x, y, z}, a.plain = "i3;"
 //   std::vector<at::Tensor> r = results_of(std::tuple{loss, logits});
 //
-// Plain values belong to the signature of a step: another value is another step. What changes every step is passed as a tensor.
+// Plain values belong to the signature of a step: another value is another step. What changes every
+// step is passed as a tensor.
 
 #include <cstring>
 #include <optional>
@@ -20,7 +21,8 @@ namespace reprise {
 
 struct StepArguments {
   std::vector<at::Tensor> tensors{};
-  std::string plain{};  ///< the plain values and the arrangement of the tensors, as bytes to compare
+  /// the plain values and the arrangement of the tensors, as bytes to compare
+  std::string plain{};
 };
 
 namespace detail {
@@ -48,7 +50,8 @@ void add_argument(StepArguments& out, const T& argument) {
     const std::string_view text(argument);
     out.plain += 's' + std::to_string(text.size()) + ':';
     out.plain += text;
-  } else if constexpr (std::is_trivially_copyable_v<T> && std::has_unique_object_representations_v<T>) {
+  } else if constexpr (std::is_trivially_copyable_v<T> &&
+                       std::has_unique_object_representations_v<T>) {
     out.plain += 'p' + std::to_string(sizeof argument) + ':';
     out.plain.append(reinterpret_cast<const char*>(&argument), sizeof argument);
   } else if constexpr (std::is_floating_point_v<T>) {
@@ -62,7 +65,8 @@ void add_argument(StepArguments& out, const T& argument) {
     if (argument.has_value()) add_argument(out, *argument);
   } else {
     static_assert(always_false<T>,
-                  "a step's arguments are tensors, lists of tensors, numbers, strings and optionals of these; "
+                  "a step's arguments are tensors, lists of tensors, numbers, strings and "
+                  "optionals of these; "
                   "capture anything else in the loss function");
   }
 }
@@ -85,9 +89,12 @@ template <class Result>
   } else if constexpr (detail::TensorRange<T>) {
     return {result.begin(), result.end()};
   } else if constexpr (requires { std::tuple_size<T>::value; }) {
-    return std::apply([](auto&&... items) { return std::vector<at::Tensor>{at::Tensor(items)...}; }, std::forward<Result>(result));
+    return std::apply([](auto&&... items) { return std::vector<at::Tensor>{at::Tensor(items)...}; },
+                      std::forward<Result>(result));
   } else {
-    static_assert(detail::always_false<T>, "a loss function returns the loss, or a tuple or list of tensors whose first is the loss");
+    static_assert(
+        detail::always_false<T>,
+        "a loss function returns the loss, or a tuple or list of tensors whose first is the loss");
   }
 }
 

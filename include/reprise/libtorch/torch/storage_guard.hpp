@@ -1,11 +1,13 @@
 #pragma once
-// The host may ask an emptied storage for its pointer, behind the dispatcher's back. Where LibTorch can refuse that, it says why:
+// The host may ask an emptied storage for its pointer, behind the dispatcher's back. Where LibTorch
+// can refuse that, it says why:
 //
 //   guard_storage(storage, "this tensor was dropped; use it in an op");
 //   tensor.data_ptr();            // throws, with these words
 //   unguard_storage(storage);     // it has its memory again
 //
-// LibTorch can from the version on that can also take the refusal back; before, the pointer is null. The one place that asks.
+// LibTorch can from the version on that can also take the refusal back; before, the pointer is
+// null. The one place that asks.
 
 #include <string>
 #include <utility>
@@ -23,7 +25,8 @@ concept Guardable = requires(Storage& storage) {
 };
 template <class Storage>
 void guard(Storage& storage, std::string why) {
-  if constexpr (Guardable<Storage>) storage.release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(why));
+  if constexpr (Guardable<Storage>)
+    storage.release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(why));
 }
 template <class Storage>
 void unguard(Storage& storage) {
@@ -34,7 +37,9 @@ void unguard(Storage& storage) {
 /// Whether a pointer to an emptied storage is refused with words.
 inline constexpr bool storages_can_be_guarded = detail::Guardable<c10::StorageImpl>;
 
-inline void guard_storage(c10::StorageImpl& storage, std::string why) { detail::guard(storage, std::move(why)); }
+inline void guard_storage(c10::StorageImpl& storage, std::string why) {
+  detail::guard(storage, std::move(why));
+}
 inline void unguard_storage(c10::StorageImpl& storage) { detail::unguard(storage); }
 
 }  // namespace reprise

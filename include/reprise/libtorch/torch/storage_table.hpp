@@ -1,13 +1,15 @@
 #pragma once
-// The storages that a step has touched. Each is held weakly: the table never keeps memory alive, yet the weak pointer keeps the
-// address from being reused, so that an address names one storage until the table is told to forget it.
+// The storages that a step has touched. Each is held weakly: the table never keeps memory alive,
+// yet the weak pointer keeps the address from being reused, so that an address names one storage
+// until the table is told to forget it.
 //
 //   StorageIndex s = table.find(tensor);         // 7
 //   c10::DataPtr bytes = table.empty(s);         // whoever holds a tensor over it now holds an empty one
 //   table.refill(s, std::move(bytes));           // and now a full one again; views follow their storage
 //
-// Between ops each resident storage can carry a hook that fires when the host asks for a pointer to write through
-// (data_ptr, accessor). LibTorch 2.13 has such a hook, older versions do not: recorder.hpp says what is done there.
+// Between ops each resident storage can carry a hook that fires when the host asks for a pointer to
+// write through (data_ptr, accessor). LibTorch 2.13 has such a hook, older versions do not:
+// recorder.hpp says what is done there.
 
 #include <cstddef>
 #include <cstdint>
@@ -42,7 +44,8 @@ REPRISE_ONE_PER_PROCESS inline bool& watches_host() {
 
 /// Of the whole storage, whatever of it a tensor shows.
 [[nodiscard]] inline std::uint64_t digest_of(const c10::StorageImpl& storage) {
-  const auto* bytes = static_cast<const std::byte*>(const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks().get());
+  const auto* bytes = static_cast<const std::byte*>(
+      const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks().get());
   return bytes == nullptr ? storage.nbytes() : hash_bytes({bytes, storage.nbytes()});
 }
 
@@ -59,7 +62,8 @@ class StorageTable {
   StorageIndex add(const c10::Storage& storage) {
     const auto index = static_cast<StorageIndex>(entries_.size());
     index_.assign(key_of(storage.unsafeGetStorageImpl()), index);
-    entries_.push_back({storage.getWeakStorageImpl(), storage.unsafeGetStorageImpl(), false, false});
+    entries_.push_back(
+        {storage.getWeakStorageImpl(), storage.unsafeGetStorageImpl(), false, false});
     return index;
   }
 
@@ -70,33 +74,46 @@ class StorageTable {
   }
 
   /// A strong pointer while it is in scope; null where the storage has died.
-  [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> lock(StorageIndex s) const { return entries_[s].weak.lock(); }
+  [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> lock(StorageIndex s) const {
+    return entries_[s].weak.lock();
+  }
   [[nodiscard]] bool alive(StorageIndex s) const { return entries_[s].weak.use_count() > 0; }
   [[nodiscard]] bool emptied(StorageIndex s) const { return entries_[s].emptied; }
   /// Whether two storages that have their bytes lie in the same memory.
   [[nodiscard]] bool overlap(StorageIndex a, StorageIndex b) const {
     const auto one = lock(a), other = lock(b);
     if (!one || !other || one->device() != other->device()) return false;
-    const auto begin = [](const auto& storage) { return reinterpret_cast<std::uintptr_t>(storage->_mutable_data_ptr_no_checks().get()); };
+    const auto begin = [](const auto& storage) {
+      return reinterpret_cast<std::uintptr_t>(storage->_mutable_data_ptr_no_checks().get());
+    };
     if (begin(one) == 0 || begin(other) == 0) return false;
     return begin(one) < begin(other) + other->nbytes() && begin(other) < begin(one) + one->nbytes();
   }
 
-  /// It has died: what little memory it still takes, among larger blocks that want to become one, is given back.
+  /// It has died: what little memory it still takes, among larger blocks that want to become one,
+  /// is given back.
   void forget(StorageIndex s) {
     entries_[s].storage = nullptr;
     entries_[s].weak.reset();
   }
 
-  /// Takes the bytes out from under every tensor over the storage. Only blocks of the counting allocator may be taken.
-  /// `when_dead` is what the storage holds meanwhile: no data, but perhaps a deleter that tells of its death.
-  [[nodiscard]] c10::DataPtr empty(StorageIndex s, c10::DataPtr when_dead = {nullptr, c10::Device(c10::DeviceType::CPU)}) {
+  /// Takes the bytes out from under every tensor over the storage. Only blocks of the counting
+  /// allocator may be taken. `when_dead` is what the storage holds meanwhile: no data, but perhaps
+  /// a deleter that tells of its death.
+  [[nodiscard]] c10::DataPtr empty(StorageIndex s,
+                                   c10::DataPtr when_dead = {nullptr,
+                                                             c10::Device(c10::DeviceType::CPU)}) {
     const auto storage = lock(s);
-    if (!storage) throw Error(Errc::bad_argument, "storage " + std::to_string(s) + " has died: there is nothing to empty");
-    if (entries_[s].emptied) throw Error(Errc::bad_argument, "storage " + std::to_string(s) + " is empty already");
+    if (!storage)
+      throw Error(Errc::bad_argument,
+                  "storage " + std::to_string(s) + " has died: there is nothing to empty");
+    if (entries_[s].emptied)
+      throw Error(Errc::bad_argument, "storage " + std::to_string(s) + " is empty already");
     c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
     if (!CountingAllocator::owns(data))
-      throw Error(Errc::bad_argument, "storage " + std::to_string(s) + " holds memory of another allocator, which is never moved");
+      throw Error(Errc::bad_argument,
+                  "storage " + std::to_string(s) +
+                      " holds memory of another allocator, which is never moved");
     c10::DataPtr taken = std::exchange(data, std::move(when_dead));
     entries_[s].emptied = true;
     return taken;
@@ -104,13 +121,17 @@ class StorageTable {
 
   /// Puts bytes back. Where the storage has died meanwhile, they are released.
   void refill(StorageIndex s, c10::DataPtr&& data) {
-    if (!entries_[s].emptied) throw Error(Errc::bad_argument, "storage " + std::to_string(s) + " is not empty");
+    if (!entries_[s].emptied)
+      throw Error(Errc::bad_argument, "storage " + std::to_string(s) + " is not empty");
     entries_[s].emptied = false;
     if (const auto storage = lock(s)) storage->set_data_ptr_noswap(std::move(data));
   }
 
-  /// Asks to be told when the host takes a pointer. `on_access` gets the storage and may not touch its data through it.
-  void watch(StorageIndex s, HostAccess on_access) { set_hook(entries_[s], entries_[s].storage, on_access); }
+  /// Asks to be told when the host takes a pointer. `on_access` gets the storage and may not touch
+  /// its data through it.
+  void watch(StorageIndex s, HostAccess on_access) {
+    set_hook(entries_[s], entries_[s].storage, on_access);
+  }
   void unwatch(StorageIndex s) { clear_hook(entries_[s], entries_[s].storage); }
   /// The hook fires once; LibTorch clears it afterwards.
   void forget_watch(StorageIndex s) { entries_[s].watched = false; }
@@ -124,13 +145,17 @@ class StorageTable {
   };
 
   static_assert(FlatIndex::none == no_storage);
-  static std::uint64_t key_of(const c10::StorageImpl* storage) { return reinterpret_cast<std::uintptr_t>(storage); }
+  static std::uint64_t key_of(const c10::StorageImpl* storage) {
+    return reinterpret_cast<std::uintptr_t>(storage);
+  }
 
   // Templates, because a LibTorch without the hook has no such members to name.
   template <class Impl>
   static void set_hook(Entry& entry, Impl* storage, HostAccess on_access) {
     if constexpr (can_watch_host<Impl>) {
-      if (!watches_host() || entry.watched || entry.weak.use_count() == 0 || storage->has_materializer()) return;
+      if (!watches_host() || entry.watched || entry.weak.use_count() == 0 ||
+          storage->has_materializer())
+        return;
       storage->set_materializer(on_access);
       entry.watched = true;
     }

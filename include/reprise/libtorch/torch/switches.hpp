@@ -1,6 +1,7 @@
 #pragma once
-// LibTorch's switches that decide which kernel an op runs and with which bits. A recorded call keeps
-// those of its first run, and a recomputation runs under them, whatever the user has set since.
+// LibTorch's switches that decide which kernel an op runs and with which bits. A recorded call
+// keeps those of its first run, and a recomputation runs under them, whatever the user has set
+// since.
 //
 //   const Switches* then = Switches::interned(Switches::now());
 //   at::set_num_threads(1);

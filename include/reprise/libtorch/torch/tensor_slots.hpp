@@ -1,5 +1,6 @@
 #pragma once
-// The tensors inside a value, in a fixed order: a tensor, an optional, a pair or tuple, a list or array of such.
+// The tensors inside a value, in a fixed order: a tensor, an optional, a pair or tuple, a list or
+// array of such.
 //
 //   std::tuple args{x, std::optional{mask}, 3, std::vector{h, c}};
 //   for_each_tensor(args, [](at::Tensor& t) { … });          // x, mask, h, c
@@ -18,7 +19,9 @@ namespace reprise {
 namespace detail {
 
 template <class T>
-concept TupleLike = requires { std::tuple_size<std::remove_cvref_t<T>>::value; };
+concept TupleLike = requires {
+  std::tuple_size<std::remove_cvref_t<T>>::value;
+};
 
 template <class T>
 concept ListLike = requires(T& t) {
@@ -28,7 +31,8 @@ concept ListLike = requires(T& t) {
 
 }  // namespace detail
 
-/// Calls `visit` with every tensor in `value` that is defined. What is neither a tensor nor made of them is passed over.
+/// Calls `visit` with every tensor in `value` that is defined. What is neither a tensor nor made of
+/// them is passed over.
 template <class T, class Visit>
 void for_each_tensor(T& value, Visit&& visit) {
   if constexpr (std::is_same_v<std::remove_const_t<T>, at::Tensor>) {

@@ -1,5 +1,6 @@
 #pragma once
-// What a TrainStep knows of each signature (shapes, modes, …) that it has met; the one used longest ago is forgotten first.
+// What a TrainStep knows of each signature (shapes, modes, …) that it has met; the one used longest
+// ago is forgotten first.
 //
 //   KnownSteps steps;
 //   KnownStep& a = steps.find_or_add("x [8, 3]", 16);      new: nothing captured yet
@@ -30,17 +31,21 @@ struct KnownStep {
   AllocationTrace trace{};
   std::unique_ptr<ArenaLayout> layout{};  ///< none where the program runs without an arena
   Plan plan{};
-  Bytes room{};    ///< above the base: what the program was planned for
-  Bytes budget{};  ///< what the budget was in bytes when this step last ran; 0 where that is not known yet
-  Bytes missed{};  ///< what ops have taken beside the arena because they asked for other blocks than planned
+  Bytes room{};  ///< above the base: what the program was planned for
+  /// what the budget was in bytes when this step last ran; 0 where that is not known yet
+  Bytes budget{};
+  /// what ops have taken beside the arena because they asked for other blocks than planned
+  Bytes missed{};
   bool from_file = false;  ///< the plan was given, and is not to be improved
   bool unplannable = false;
-  std::string storages{};  ///< the model's memory that the capture holds for; empty where it holds for any
+  /// the model's memory that the capture holds for; empty where it holds for any
+  std::string storages{};
   std::string refusal{};  ///< why it is not run from its graph
   int failures = 0;       ///< guards that failed one after the other
   std::int64_t calls = 0;
-  bool stale = false;                    ///< planned with times that have turned out wrong
-  bool quick = false;                    ///< planned with little effort: times of warm ops are still to come
+  bool stale = false;  ///< planned with times that have turned out wrong
+  /// planned with little effort: times of warm ops are still to come
+  bool quick = false;
   double packing = 1;                    ///< how much larger the arena was than the plan's peak
   std::int64_t last_equal = 1;           ///< the last call that was seen to be the captured step
   std::int64_t verifiable = 0;           ///< calls that could have been replayed

@@ -1,6 +1,7 @@
 #pragma once
-// What must be the same for a captured step to stand for another call: everything about the arguments, the model and LibTorch's
-// settings that decides which ops run and with which bits. Anything else (values of tensors) may change freely.
+// What must be the same for a captured step to stand for another call: everything about the
+// arguments, the model and LibTorch's settings that decides which ops run and with which bits.
+// Anything else (values of tensors) may change freely.
 //
 //   signature_of(model, {x, y})      bytes to compare; x of another shape, eval() instead of train(), another dropout probability,
 //                                    another tensor in a parameter's place, a .grad that was not there before, another thread count:
@@ -27,13 +28,16 @@ namespace reprise {
 
 namespace detail {
 
-/// Tensors over one storage are not tensors of their own: who was the first of them, and how far from it this one lies.
+/// Tensors over one storage are not tensors of their own: who was the first of them, and how far
+/// from it this one lies.
 class SharedStorages {
  public:
   void add(SignatureBytes& bytes, const at::Tensor& t) {
     ++count_;
-    if (!t.defined() || !t.has_storage()) return;  // one without elements shares memory too: it may be known as the first of several
-    const auto [first, added] = first_.try_emplace(t.storage().unsafeGetStorageImpl(), Place{count_, t.storage_offset()});
+    // one without elements shares memory too: it may be known as the first of several
+    if (!t.defined() || !t.has_storage()) return;
+    const auto [first, added] =
+        first_.try_emplace(t.storage().unsafeGetStorageImpl(), Place{count_, t.storage_offset()});
     if (added) return;
     bytes.add(count_);
     bytes.add(first->second.number);
@@ -73,7 +77,8 @@ inline void add_switches(SignatureBytes& bytes) {
 }  // namespace detail
 
 /// `modules`: what module_state.hpp says of the model's.
-[[nodiscard]] inline std::string signature_of(const ModelTensors& model, const std::string& modules, const StepArguments& arguments) {
+[[nodiscard]] inline std::string signature_of(const ModelTensors& model, const std::string& modules,
+                                              const StepArguments& arguments) {
   SignatureBytes bytes;
   detail::SharedStorages shared;
   const auto add_leaf = [&](const at::Tensor& t) {
@@ -104,13 +109,15 @@ inline void add_switches(SignatureBytes& bytes) {
   return std::move(bytes).take();
 }
 
-/// Which memory the model's tensors have. Belongs to the signature only where the loss function reads that memory through a tensor of
-/// its own: set_data() does not change that one.
+/// Which memory the model's tensors have. Belongs to the signature only where the loss function
+/// reads that memory through a tensor of its own: set_data() does not change that one.
 [[nodiscard]] inline std::string storages_of(const ModelTensors& model) {
   SignatureBytes bytes;
   for (const auto* tensors : {&model.parameters, &model.buffers})
     for (const NamedTensor& t : *tensors)
-      bytes.add_address(t.tensor.defined() && t.tensor.has_storage() ? t.tensor.storage().unsafeGetStorageImpl() : nullptr);
+      bytes.add_address(t.tensor.defined() && t.tensor.has_storage()
+                            ? t.tensor.storage().unsafeGetStorageImpl()
+                            : nullptr);
   return std::move(bytes).take();
 }
 

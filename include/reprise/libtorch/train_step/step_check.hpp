@@ -1,5 +1,6 @@
 #pragma once
-// Comparing a replay with eager, op by op: each notes a hash of what every node made, and the first that differs is named.
+// Comparing a replay with eager, op by op: each notes a hash of what every node made, and the first
+// that differs is named.
 //
 //   NodeHashes replayed, eager;
 //   program.run(bindings, HashObserver{replayed});     HashHooks{eager} while the same step is recorded
@@ -28,9 +29,11 @@ using NodeHashes = std::vector<std::uint64_t>;
 
 namespace detail {
 
-/// Of the bytes, in the order of memory. Tensors with holes are left out: what lies in a hole is nobody's result.
+/// Of the bytes, in the order of memory. Tensors with holes are left out: what lies in a hole is
+/// nobody's result.
 inline std::uint64_t hash_of(const at::Tensor& t, std::uint64_t hash) {
-  if (!t.defined() || !t.has_storage() || t.numel() == 0 || !t.is_non_overlapping_and_dense()) return hash;
+  if (!t.defined() || !t.has_storage() || t.numel() == 0 || !t.is_non_overlapping_and_dense())
+    return hash;
   return hash_bytes({static_cast<const std::byte*>(t.const_data_ptr()), t.nbytes()}, hash);
 }
 
@@ -45,7 +48,8 @@ inline void note_hash(NodeHashes& hashes, NodeId n, std::span<const at::Tensor> 
 /// The same bits in the same places; two undefined tensors are equal.
 [[nodiscard]] inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
-  if (a.sizes() != b.sizes() || a.strides() != b.strides() || a.scalar_type() != b.scalar_type()) return false;
+  if (a.sizes() != b.sizes() || a.strides() != b.strides() || a.scalar_type() != b.scalar_type())
+    return false;
   const at::Tensor x = a.detach().contiguous(), y = b.detach().contiguous();
   return x.numel() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
@@ -63,43 +67,55 @@ struct HashObserver {
   }
 };
 
-/// The same while a step is recorded. Only nodes whose results are all returned can be compared, as the recorder's are.
+/// The same while a step is recorded. Only nodes whose results are all returned can be compared, as
+/// the recorder's are.
 struct HashHooks final : RecorderHooks {
   NodeHashes hashes{};
-  const Recording* known = nullptr;  ///< of the captured step: which of an op's results became values
+  /// of the captured step: which of an op's results became values
+  const Recording* known = nullptr;
 
-  void after(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> results, NodeId node) override {
+  void after(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> results,
+             NodeId node) override {
     std::vector<at::Tensor> made;
-    if (op.schema().name().find("empty") != std::string::npos) return;  // what is in fresh memory is nobody's result
+    // what is in fresh memory is nobody's result
+    if (op.schema().name().find("empty") != std::string::npos) return;
     if (node.index >= known->calls.size()) return;
     for (const ResultSlot& slot : known->calls[node.index].results) {
       if (slot.from != ResultSlot::From::returned || slot.index >= results.size()) return;
       const c10::IValue& value = results[slot.index];
       if (slot.element < 0 && value.isTensor()) made.push_back(value.toTensor());
-      else if (slot.element >= 0 && value.isList()) made.push_back(value.toListRef()[static_cast<std::size_t>(slot.element)].toTensor());
+      else if (slot.element >= 0 && value.isList())
+        made.push_back(value.toListRef()[static_cast<std::size_t>(slot.element)].toTensor());
       else return;
     }
     detail::note_hash(hashes, node, made);
   }
 };
 
-[[nodiscard]] inline std::optional<NodeId> first_difference(const NodeHashes& a, const NodeHashes& b) {
+[[nodiscard]] inline std::optional<NodeId> first_difference(const NodeHashes& a,
+                                                            const NodeHashes& b) {
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
     if (a[i] != 0 && b[i] != 0 && a[i] != b[i]) return NodeId{i};
   return std::nullopt;
 }
 
 /// As an error says it; empty where there is none.
-[[nodiscard]] inline std::string describe_difference(const StepGraph& graph, std::optional<NodeId> n) {
+[[nodiscard]] inline std::string describe_difference(const StepGraph& graph,
+                                                     std::optional<NodeId> n) {
   if (!n) return {};
-  return "node " + std::to_string(n->index) + " (" + graph.node(*n).name + ") made other bits than eager";
+  return "node " + std::to_string(n->index) + " (" + graph.node(*n).name +
+         ") made other bits than eager";
 }
 
-/// What a replay handed over beside what eager did: `results`, and the gradients that the leaves now have. Empty where they are equal.
-[[nodiscard]] inline std::string compare_handed_over(const CapturedStep& step, const RunOutcome& ours, const std::vector<at::Tensor>& results,
+/// What a replay handed over beside what eager did: `results`, and the gradients that the leaves
+/// now have. Empty where they are equal.
+[[nodiscard]] inline std::string compare_handed_over(const CapturedStep& step,
+                                                     const RunOutcome& ours,
+                                                     const std::vector<at::Tensor>& results,
                                                      const std::vector<NamedTensor>& leaves) {
   for (std::size_t i = 0; i < std::min(results.size(), ours.results.size()); ++i)
-    if (!detail::same_bits(results[i], ours.results[i])) return "result " + std::to_string(i) + " is not eager's";
+    if (!detail::same_bits(results[i], ours.results[i]))
+      return "result " + std::to_string(i) + " is not eager's";
   const auto& gradient_of = step.gradient_of();
   for (std::size_t i = 0; i < gradient_of.size(); ++i)
     if (!detail::same_bits(leaves[gradient_of[i]].tensor.grad(), ours.gradients[i]))

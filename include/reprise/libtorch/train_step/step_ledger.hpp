@@ -1,5 +1,6 @@
 #pragma once
-// What the parts of one TrainStep share: what it was asked for, what it has counted, and what the running call has measured so far.
+// What the parts of one TrainStep share: what it was asked for, what it has counted, and what the
+// running call has measured so far.
 //
 //   StepLedger ledger{options};
 //   ledger.last = {.base = cpu_memory().live()};      a call begins
@@ -19,10 +20,13 @@ struct StepLedger {
   Log log;
   StepCounters counters{};
   StepMeasurement last{};
-  Bytes others{};            ///< arenas of other steps: what they held beyond what is alive in them when the call began
-  bool carried_out = false;  ///< the running call has its results already; what fails from here on fails afterwards
+  /// arenas of other steps: what they held beyond what is alive in them when the call began
+  Bytes others{};
+  /// the running call has its results already; what fails from here on fails afterwards
+  bool carried_out = false;
 
-  explicit StepLedger(TrainStepOptions asked) : options(std::move(asked)), log(options.name, options.log_level, options.on_log) {}
+  explicit StepLedger(TrainStepOptions asked)
+      : options(std::move(asked)), log(options.name, options.log_level, options.on_log) {}
 
   /// What an error adds that comes after the step's own work.
   [[nodiscard]] std::string afterwards() const {

@@ -6,7 +6,9 @@
 namespace reprise {
 
 struct MeasuredCost {
-  [[nodiscard]] Microseconds time(const StepGraph& graph, NodeId n) const { return graph.node(n).time; }
+  [[nodiscard]] Microseconds time(const StepGraph& graph, NodeId n) const {
+    return graph.node(n).time;
+  }
 };
 
 static_assert(CostModel<MeasuredCost>);

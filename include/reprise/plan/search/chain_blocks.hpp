@@ -1,12 +1,14 @@
 #pragma once
-// A training step as a chain of blocks: where the forward pass hands on one storage alone, one block ends and the next begins.
+// A training step as a chain of blocks: where the forward pass hands on one storage alone, one
+// block ends and the next begins.
 //
 //   x ─ conv ─ relu ─ conv ─(+)─ conv ─ relu ─ conv ─(+)─ …        a block from one sum to the next
 //    └───────────────────────┘└──────────────────────┘
 //
-// Each block knows its share of the backward pass and some ways of keeping less than all of what that needs, with the time that
-// making the rest again takes: what frees most bytes a microsecond is dropped first.
-// Small storages that everybody reads (an attention mask) do not count as handed on; they are never dropped.
+// Each block knows its share of the backward pass and some ways of keeping less than all of what
+// that needs, with the time that making the rest again takes: what frees most bytes a microsecond
+// is dropped first. Small storages that everybody reads (an attention mask) do not count as handed
+// on; they are never dropped.
 
 #include <algorithm>
 #include <cstdint>
@@ -25,21 +27,24 @@ struct ChainBlock {
     std::uint32_t id = 0;
     std::int64_t bytes = 0;
     bool handed_on = false;
-    std::vector<std::uint32_t> wanted{};  ///< its values that something outside of the block's forward part reads
+    /// its values that something outside of the block's forward part reads
+    std::vector<std::uint32_t> wanted{};
   };
   struct Keep {
     std::vector<bool> storages{};  ///< by place in `made`; what is handed on is always kept
     std::int64_t bytes = 0;
-    double again = 0;              ///< us to make the rest again
+    double again = 0;  ///< us to make the rest again
   };
   std::vector<std::uint32_t> forward{}, backward{};
   double forward_time = 0, backward_time = 0;
   std::vector<Storage> made{};             ///< what something outside of its forward part reads
   std::vector<std::uint32_t> temporary{};  ///< other storages of its forward part
-  std::vector<Keep> ways{};      ///< all is kept, …, only what is handed on
-  std::int64_t handed_on = 0;    ///< bytes
-  std::int64_t needs = 0;        ///< bytes while it runs and keeps all, beside what earlier blocks keep: with what it is handed back,
-                                 ///< and the outputs that exist by then
+  std::vector<Keep> ways{};                ///< all is kept, …, only what is handed on
+  std::int64_t handed_on = 0;              ///< bytes
+  /// bytes while it runs and keeps all, beside what earlier blocks keep: with what it is handed
+  /// back,
+  std::int64_t needs = 0;
+  ///< and the outputs that exist by then
 };
 
 class ChainBlocks {
@@ -85,14 +90,17 @@ class ChainBlocks {
   // Nodes before which one storage alone is handed on, and the end of the forward pass.
   [[nodiscard]] std::vector<std::uint32_t> borders() {
     const std::size_t storages = graph_.storage_count();
-    const auto phase = [this](NodeId n) { return n.index < backward_ ? Phase::forward : Phase::backward; };
+    const auto phase = [this](NodeId n) {
+      return n.index < backward_ ? Phase::forward : Phase::backward;
+    };
     for (const StorageUse& use : storage_uses(adapter_, phase)) {
       made_.push_back(use.first_forward.index);
       last_.push_back(use.last_forward.index);
     }
     std::int64_t largest = 0;
     for (std::uint32_t s = 0; s < storages; ++s)
-      if (made_[s] != none && !graph_.storages()[s].persistent) largest = std::max(largest, graph_.storages()[s].bytes.count);
+      if (made_[s] != none && !graph_.storages()[s].persistent)
+        largest = std::max(largest, graph_.storages()[s].bytes.count);
     least_ = largest / 256 + 1;
     std::vector<int> crossing(backward_ + 1, 0);
     for (std::uint32_t s = 0; s < storages; ++s)
@@ -111,10 +119,12 @@ class ChainBlocks {
   }
 
   [[nodiscard]] bool counts(std::uint32_t s) const {
-    return made_[s] != none && !graph_.storages()[s].persistent && graph_.storages()[s].bytes.count >= least_;
+    return made_[s] != none && !graph_.storages()[s].persistent &&
+           graph_.storages()[s].bytes.count >= least_;
   }
 
-  // A backward node belongs to the latest block of whose results it reads something, and to no later one than those before it.
+  // A backward node belongs to the latest block of whose results it reads something, and to no
+  // later one than those before it.
   void give_backward() {
     auto current = static_cast<std::uint32_t>(blocks_.size() - 1);
     for (std::uint32_t n = backward_; n < graph_.node_count(); ++n) {
@@ -141,7 +151,8 @@ class ChainBlocks {
       ChainBlock& b = blocks_[block_of_[made_[s]]];
       const std::uint32_t end = b.forward.back();
       bool backward = false, later = false;
-      for (NodeId r : graph_.readers(ValueId{v})) (r.index >= backward_ ? backward : later) |= r.index > end;
+      for (NodeId r : graph_.readers(ValueId{v}))
+        (r.index >= backward_ ? backward : later) |= r.index > end;
       if (!backward && !later) continue;
       if (place[s] == none) {
         place[s] = static_cast<std::uint32_t>(b.made.size());
@@ -160,9 +171,12 @@ class ChainBlocks {
   void find_needs() {
     const Schedule own = own_order(graph_);
     const std::vector<Bytes> live = simulate(graph_, own).live_during;
-    std::vector<std::size_t> turn;  // by block: where the backward part of this one or an earlier one begins
+    // by block: where the backward part of this one or an earlier one begins
+    std::vector<std::size_t> turn;
     for (const ChainBlock& b : blocks_)
-      turn.push_back(!b.backward.empty() ? b.backward.front() : turn.empty() ? graph_.node_count() : turn.back());
+      turn.push_back(!b.backward.empty() ? b.backward.front()
+                     : turn.empty()      ? graph_.node_count()
+                                         : turn.back());
     std::vector<std::int64_t> earlier(graph_.node_count() + 1, 0);
     for (const StorageInstance& s : resolve(graph_, own).storages) {
       if (s.persistent || s.made_by == no_index || s.made_by >= backward_) continue;
@@ -175,10 +189,12 @@ class ChainBlocks {
     for (std::size_t n = 1; n < earlier.size(); ++n) earlier[n] += earlier[n - 1];
     for (ChainBlock& b : blocks_)
       for (const auto* list : {&b.forward, &b.backward})
-        for (std::uint32_t n : *list) b.needs = std::max(b.needs, (live[n] - graph_.persistent_bytes()).count - earlier[n]);
+        for (std::uint32_t n : *list)
+          b.needs = std::max(b.needs, (live[n] - graph_.persistent_bytes()).count - earlier[n]);
   }
 
-  // All kept, less and less, nothing: at each step what frees most bytes for the time that it adds goes.
+  // All kept, less and less, nothing: at each step what frees most bytes for the time that it adds
+  // goes.
   void find_ways(ChainBlock& b, std::size_t most, const std::function<bool()>& stop) {
     ChainBlock::Keep keep{.storages = std::vector<bool>(b.made.size(), true)};
     for (const ChainBlock::Storage& s : b.made) keep.bytes += s.bytes;
@@ -190,19 +206,22 @@ class ChainBlocks {
   }
 
   bool drop_next(const ChainBlock& b, ChainBlock::Keep& keep) {
-    std::vector<std::pair<double, std::size_t>> order;  // by what they make themselves; of the first of them the best is searched
+    // by what they make themselves; of the first of them the best is searched
+    std::vector<std::pair<double, std::size_t>> order;
     for (std::size_t k = 0; k < b.made.size(); ++k)
       if (!b.made[k].handed_on && keep.storages[k])
         order.push_back({-static_cast<double>(b.made[k].bytes) / (own_time(b.made[k]) + 1e-3), k});
     if (order.empty()) return false;
     const std::size_t looked_at = std::min<std::size_t>(order.size(), b.made.size() > 64 ? 1 : 16);
-    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(looked_at), order.end());
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(looked_at),
+                      order.end());
     double best = -1, best_again = 0;
     std::size_t chosen = 0;
     for (std::size_t c = 0; c < looked_at; ++c) {
       const std::size_t k = order[c].second;
       keep.storages[k] = false;
-      const double again = time_again(b, keep), ratio = static_cast<double>(b.made[k].bytes) / (std::max(0.0, again - keep.again) + 1e-3);
+      const double again = time_again(b, keep), ratio = static_cast<double>(b.made[k].bytes) /
+                                                        (std::max(0.0, again - keep.again) + 1e-3);
       keep.storages[k] = true;
       if (ratio > best) best = ratio, best_again = again, chosen = k;
     }
@@ -216,17 +235,21 @@ class ChainBlocks {
     double time = 0;
     std::uint32_t before = none;
     for (std::uint32_t v : s.wanted)
-      if (const std::uint32_t n = graph_.values()[v].producer.index; n != before) time += graph_.nodes()[before = n].time.count;
+      if (const std::uint32_t n = graph_.values()[v].producer.index; n != before)
+        time += graph_.nodes()[before = n].time.count;
     return time;
   }
 
-  // The time of everything that has to run in the block's forward part to have what is not kept again.
+  // The time of everything that has to run in the block's forward part to have what is not kept
+  // again.
   [[nodiscard]] double time_again(const ChainBlock& b, const ChainBlock::Keep& keep) {
     kept_.resize(graph_.storage_count(), 0);
     ++stamp_;
     for (std::size_t k = 0; k < b.made.size(); ++k)
       if (keep.storages[k]) kept_[b.made[k].id] = stamp_;
-    const auto inside = [&b](NodeId n) { return n.valid() && n.index >= b.forward.front() && n.index <= b.forward.back(); };
+    const auto inside = [&b](NodeId n) {
+      return n.valid() && n.index >= b.forward.front() && n.index <= b.forward.back();
+    };
     std::vector<NodeId> missing;
     for (std::size_t k = 0; k < b.made.size(); ++k)
       if (!keep.storages[k])

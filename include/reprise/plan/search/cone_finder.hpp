@@ -1,12 +1,13 @@
 #pragma once
-// What has to run again so that a storage can be freed before a place in a schedule and be there at its next use. Both searches
-// drop storages with it; which inputs are kept and which are made again as well, each decides for itself.
+// What has to run again so that a storage can be freed before a place in a schedule and be there at
+// its next use. Both searches drop storages with it; which inputs are kept and which are made again
+// as well, each decides for itself.
 //
 //   f1 f2 f3 | b3 b2 b1           cone.start(live, storage of f1's result, slot of f3)     read next at b2: cone.at
 //                                 cone.close(serve)                                        cone.nodes: f1, or what serve adds
 //
-// serve(value, reader) is called for what each node of the cone reads: it calls need(value) for what is to run again too, and
-// returns false to give up.
+// serve(value, reader) is called for what each node of the cone reads: it calls need(value) for
+// what is to run again too, and returns false to give up.
 
 #include <algorithm>
 #include <cstddef>
@@ -27,10 +28,12 @@ class ConeFinder {
   std::int64_t ticks = 0;
 
   /// `most`: cones of more nodes are given up.
-  ConeFinder(const ScheduleFacts& facts, std::size_t most) : facts_(facts), most_(most), mark_(facts.graph().node_count(), 0) {}
+  ConeFinder(const ScheduleFacts& facts, std::size_t most)
+      : facts_(facts), most_(most), mark_(facts.graph().node_count(), 0) {}
 
-  /// Begins with what is made in the storage before slot p and read after it; `each(instance, slot)` is called for every instance
-  /// that is made before p. False where something uses the storage at p.
+  /// Begins with what is made in the storage before slot p and read after it; `each(instance,
+  /// slot)` is called for every instance that is made before p. False where something uses the
+  /// storage at p.
   template <class Each>
   bool start(const LiveSchedule& live, Instance storage, std::uint32_t p, Each each) {
     nodes.clear();
@@ -52,7 +55,8 @@ class ConeFinder {
     return true;
   }
 
-  /// Adds what makes the needed values, and what that needs. False where something may not run again, or there is too much.
+  /// Adds what makes the needed values, and what that needs. False where something may not run
+  /// again, or there is too much.
   template <class Serve>
   bool close(const SearchRules& rules, Serve serve) {
     for (std::size_t k = 0; k < needed_.size(); ++k)

@@ -1,12 +1,14 @@
 #pragma once
-// What a schedule makes and reads, value by value: which instance a read means, how long each storage lives, what is broken.
+// What a schedule makes and reads, value by value: which instance a read means, how long each
+// storage lives, what is broken.
 //
 //   value h.relu     makes  norm·relu ──────────── norm·relu (again)         an instance for each occurrence of relu
 //                    reads            flat                     grad          flat reads the first, grad the second
 //
-// For each value two lists are kept in running order: the instances that were made and the occurrences that read it. Which
-// instance a read means, how long a storage lives and what was overwritten under a reader all follow from the two. Edits touch
-// storages; refresh_dirty() measures those anew and tells LiveBytes.
+// For each value two lists are kept in running order: the instances that were made and the
+// occurrences that read it. Which instance a read means, how long a storage lives and what was
+// overwritten under a reader all follow from the two. Edits touch storages; refresh_dirty()
+// measures those anew and tells LiveBytes.
 
 #include <algorithm>
 #include <cstddef>
@@ -24,11 +26,16 @@ namespace reprise {
 class InstanceBook {
  public:
   using Occurrence = OccurrenceOrder::Occurrence;
-  using Instance = std::uint32_t;  ///< one output of one occurrence; a storage is named by the instance that owns its bytes
+  /// one output of one occurrence; a storage is named by the instance that owns its bytes
+  using Instance = std::uint32_t;
   static constexpr std::uint32_t none = ScheduleFacts::none;
 
   InstanceBook(const ScheduleFacts& facts, const OccurrenceOrder& order, LiveBytes& live)
-      : facts_(facts), order_(order), live_(live), makes_(facts.graph().value_count()), reads_(facts.graph().value_count()),
+      : facts_(facts),
+        order_(order),
+        live_(live),
+        makes_(facts.graph().value_count()),
+        reads_(facts.graph().value_count()),
         missing_(facts.graph().value_count(), 0) {
     place_what_is_there();
   }
@@ -38,25 +45,34 @@ class InstanceBook {
 
   // Storages and instances, for strategies that reason about what to drop.
   [[nodiscard]] std::size_t instance_count() const { return instances_.size(); }
-  [[nodiscard]] bool owns_storage(Instance i) const { return instances_[i].storage == i && instances_[i].alive; }
-  [[nodiscard]] std::uint32_t first_slot(Instance storage) const { return instances_[storage].first; }
+  [[nodiscard]] bool owns_storage(Instance i) const {
+    return instances_[i].storage == i && instances_[i].alive;
+  }
+  [[nodiscard]] std::uint32_t first_slot(Instance storage) const {
+    return instances_[storage].first;
+  }
   [[nodiscard]] std::uint32_t last_slot(Instance storage) const { return instances_[storage].last; }
   [[nodiscard]] std::int64_t bytes(Instance storage) const { return instances_[storage].bytes; }
   [[nodiscard]] Instance storage_of(Instance i) const { return instances_[i].storage; }
   [[nodiscard]] std::uint32_t value_of(Instance i) const { return instances_[i].value; }
   [[nodiscard]] Occurrence maker(Instance i) const { return instances_[i].occurrence; }
-  [[nodiscard]] Instance first_in_storage(Instance storage) const { return instances_[storage].head; }
+  [[nodiscard]] Instance first_in_storage(Instance storage) const {
+    return instances_[storage].head;
+  }
   [[nodiscard]] Instance next_in_storage(Instance i) const { return instances_[i].next; }
   /// The instance k of an occurrence's outputs, in the order of ScheduleFacts::outputs.
-  [[nodiscard]] Instance made_by(Occurrence x, std::size_t k) const { return order_.instances(x) + static_cast<std::uint32_t>(k); }
+  [[nodiscard]] Instance made_by(Occurrence x, std::size_t k) const {
+    return order_.instances(x) + static_cast<std::uint32_t>(k);
+  }
   [[nodiscard]] std::span<const Occurrence> readers(std::uint32_t v) const { return reads_[v]; }
   [[nodiscard]] std::span<const Instance> makes(std::uint32_t v) const { return makes_[v]; }
 
-  /// The newest instance of the value that a read at `slot` would see, whether or not it has been overwritten; none where
-  /// there is none.
+  /// The newest instance of the value that a read at `slot` would see, whether or not it has been
+  /// overwritten; none where there is none.
   [[nodiscard]] Instance newest(std::uint32_t v, std::uint32_t at) const {
     const auto& list = makes_[v];
-    const auto it = std::partition_point(list.begin(), list.end(), [&](Instance i) { return instances_[i].slot < at; });
+    const auto it = std::partition_point(list.begin(), list.end(),
+                                         [&](Instance i) { return instances_[i].slot < at; });
     return it == list.begin() ? none : *(it - 1);
   }
 
@@ -78,9 +94,11 @@ class InstanceBook {
     until = std::min(until, next_make(i));
     const auto& list = reads_[instances_[i].value];
     const auto it = order_.lower(list, until);
-    return it != list.begin() && order_.slot(*(it - 1)) > instances_[i].slot ? order_.slot(*(it - 1)) : none;
+    return it != list.begin() && order_.slot(*(it - 1)) > instances_[i].slot
+               ? order_.slot(*(it - 1))
+               : none;
   }
-  // ---- edits --------------------------------------------------------------------------------------------------------------
+  // ---- edits ------------------------------------------------------------------------------------
 
   /// Room for what an occurrence of n makes, whose handle is x; where it begins.
   Instance add(std::uint32_t n, Occurrence x) {
@@ -99,7 +117,8 @@ class InstanceBook {
 
   /// What the occurrence makes stands where it stands.
   void set_slot(Occurrence x, std::uint32_t place) {
-    for (std::size_t k = 0; k < facts_.outputs(order_.node(x)).size(); ++k) instances_[made_by(x, k)].slot = place;
+    for (std::size_t k = 0; k < facts_.outputs(order_.node(x)).size(); ++k)
+      instances_[made_by(x, k)].slot = place;
   }
 
   void attach(Occurrence x) {
@@ -179,7 +198,7 @@ class InstanceBook {
   /// Whether lifetimes go to LiveBytes as they change; else all of them at once, by add_all().
   void count(bool on) { counting_ = on; }
 
-  // ---- other places -------------------------------------------------------------------------------------------------------
+  // ---- other places -----------------------------------------------------------------------------
 
   /// After all occurrences got other places: all lifetimes, as changes of live bytes by place.
   void add_all(std::vector<std::int64_t>& change) {
@@ -194,19 +213,22 @@ class InstanceBook {
     }
   }
 
-  /// Before some occurrences get other places: takes the storages that they have to do with out of LiveBytes.
+  /// Before some occurrences get other places: takes the storages that they have to do with out of
+  /// LiveBytes.
   void lift(std::span<const Occurrence> moved) {
     lifted_.clear();
     for (Occurrence x : moved) collect_storages(x);
     for (Instance s : lifted_)
-      if (instances_[s].counted) live_.add(instances_[s].first, instances_[s].last, -instances_[s].bytes);
+      if (instances_[s].counted)
+        live_.add(instances_[s].first, instances_[s].last, -instances_[s].bytes);
   }
   /// After that.
   void settle_lifted() {
     for (Instance s : lifted_) {
       measure(s);
       instances_[s].dirty = false;
-      if (instances_[s].counted) live_.add(instances_[s].first, instances_[s].last, instances_[s].bytes);
+      if (instances_[s].counted)
+        live_.add(instances_[s].first, instances_[s].last, instances_[s].bytes);
     }
   }
 
@@ -214,7 +236,7 @@ class InstanceBook {
   struct Inst {
     std::uint32_t value = none;
     Occurrence occurrence = none;
-    std::uint32_t slot = 0;       // of the occurrence, close at hand
+    std::uint32_t slot = 0;  // of the occurrence, close at hand
     Instance storage = none;
     Instance previous = none, next = none;  // in the same storage
     bool alive = false;
@@ -223,7 +245,7 @@ class InstanceBook {
     bool persistent = false;
     // Of a storage, kept with the instance that owns it:
     bool dirty = false;
-    bool counted = false;         // its lifetime is in the tree
+    bool counted = false;  // its lifetime is in the tree
     Instance head = none;
     std::uint32_t first = 0, last = 0;
     std::uint32_t overwriters = 0;
@@ -244,14 +266,15 @@ class InstanceBook {
     for (std::size_t k = 0; k < facts_.outputs(order_.node(x)).size(); ++k) collect(made_by(x, k));
   }
 
-  // ---- instances ----------------------------------------------------------------------------------------------------------
+  // ---- instances --------------------------------------------------------------------------------
 
   void place_what_is_there() {
     const StepGraph& g = graph();
     std::vector<Instance> owner(g.storage_count(), none);
     for (std::size_t s = 0; s < g.storage_count(); ++s) {
       const Storage& storage = g.storages()[s];
-      if (storage.persistent || g.value(storage.owner).initial) owner[s] = there(storage.owner, none);
+      if (storage.persistent || g.value(storage.owner).initial)
+        owner[s] = there(storage.owner, none);
     }
     there_ = owner;
     for (std::size_t v = 0; v < g.value_count(); ++v) {
@@ -286,7 +309,8 @@ class InstanceBook {
     join(i, i);
   }
 
-  // A persistent storage that nobody overwrites has nothing to keep track of, however many views it has.
+  // A persistent storage that nobody overwrites has nothing to keep track of, however many views it
+  // has.
   [[nodiscard]] bool light(const Inst& s) const {
     return s.persistent && !facts_.is_overwritten(graph().values()[s.value].storage.index);
   }
@@ -375,16 +399,20 @@ class InstanceBook {
     if (facts_.is_viewed(v)) rehome_readers(v, instances_[i].slot, until);
   }
 
-  // What was made out of v between two places may now live in another storage, and so may what was made out of that.
+  // What was made out of v between two places may now live in another storage, and so may what was
+  // made out of that.
   void rehome_readers(std::uint32_t v, std::uint32_t after, std::uint32_t until) {
     const std::size_t count = reads_[v].size();
-    for (std::size_t r = static_cast<std::size_t>(order_.lower(reads_[v], after + 1) - reads_[v].begin()); r < count; ++r) {
+    for (std::size_t r =
+             static_cast<std::size_t>(order_.lower(reads_[v], after + 1) - reads_[v].begin());
+         r < count; ++r) {
       const Occurrence y = reads_[v][r];
       if (order_.slot(y) >= until) return;
       if (y == order_.end()) return;
       Instance j = order_.instances(y);
       for (const auto& o : facts_.outputs(order_.node(y))) {
-        if (o.target == v && !o.target_here && instances_[j].alive) rehome(j, target_instance(v, order_.slot(y)));
+        if (o.target == v && !o.target_here && instances_[j].alive)
+          rehome(j, target_instance(v, order_.slot(y)));
         ++j;
       }
     }
@@ -403,14 +431,16 @@ class InstanceBook {
       if (o.target == v && o.target_here && instances_[k].alive) rehome(k, j);
       ++k;
     }
-    if (instances_[j].published && facts_.is_viewed(v)) rehome_readers(v, instances_[j].slot, next_make(j));
+    if (instances_[j].published && facts_.is_viewed(v))
+      rehome_readers(v, instances_[j].slot, next_make(j));
   }
 
   [[nodiscard]] std::uint32_t next_make(Instance i) const {
     const auto& list = makes_[instances_[i].value];
     if (list.empty() || list.back() == i) return none;
     const std::uint32_t place = instances_[i].slot;
-    const auto it = std::partition_point(list.begin(), list.end(), [&](Instance j) { return instances_[j].slot <= place; });
+    const auto it = std::partition_point(list.begin(), list.end(),
+                                         [&](Instance j) { return instances_[j].slot <= place; });
     return it == list.end() ? none : instances_[*it].slot;
   }
 
@@ -428,8 +458,8 @@ class InstanceBook {
     return first;
   }
 
-  // A node that overwrites a persistent storage and has the persistent value among its outputs leaves it in existence, unless
-  // that value is the very one that it overwrites.
+  // A node that overwrites a persistent storage and has the persistent value among its outputs
+  // leaves it in existence, unless that value is the very one that it overwrites.
   [[nodiscard]] bool writes_again(Occurrence y, std::uint32_t v) const {
     bool written = false;
     for (ValueId w : graph().outputs(NodeId{order_.node(y)})) {
@@ -439,7 +469,7 @@ class InstanceBook {
     return written;
   }
 
-  // ---- what follows from the lists ----------------------------------------------------------------------------------------
+  // ---- what follows from the lists --------------------------------------------------------------
 
   // Where a storage's life ends, and how many reads come too late.
   void measure(Instance storage) {
@@ -484,7 +514,8 @@ class InstanceBook {
     const auto& list = reads_[v];
     std::uint32_t missing = 0;
     if (makes_[v].empty()) missing = static_cast<std::uint32_t>(list.size());
-    else if (const std::uint32_t first = instances_[makes_[v].front()].slot; !list.empty() && order_.slot(list.front()) <= first)
+    else if (const std::uint32_t first = instances_[makes_[v].front()].slot;
+             !list.empty() && order_.slot(list.front()) <= first)
       missing = static_cast<std::uint32_t>(order_.lower(list, first + 1) - list.begin());
     broken_ += missing;
     broken_ -= missing_[v];

@@ -1,12 +1,14 @@
 #pragma once
-// From "these storages are not kept for the backward pass" to a schedule: what is missing runs again right before its first use.
+// From "these storages are not kept for the backward pass" to a schedule: what is missing runs
+// again right before its first use.
 //
 //   forward  f1 f2 f3 | backward b3 b2 b1       dropped: what f1 and f2 make
 //   schedule f1 f2 f3 b3 f1 f2 b2 b1            b2 reads f2's result, which needs f1's: both run again, once
 //
-// Strategies that decide per storage (MuTwo, MinCut) drop all at once, where the backward pass begins, and nothing a second time:
-// recomputation never nests. ChainDp drops with forget() and runs with run() and make(), step by step. What has to run again is
-// a recomputation cone, by Boost.Graph's search against the data edges (graph/dependency.hpp).
+// Strategies that decide per storage (MuTwo, MinCut) drop all at once, where the backward pass
+// begins, and nothing a second time: recomputation never nests. ChainDp drops with forget() and
+// runs with run() and make(), step by step. What has to run again is a recomputation cone, by
+// Boost.Graph's search against the data edges (graph/dependency.hpp).
 
 #include <algorithm>
 #include <cstdint>
@@ -20,19 +22,26 @@
 
 namespace reprise {
 
-/// Where the backward pass starts: the first node labelled so, else what follows the peak of the graph's own order.
+/// Where the backward pass starts: the first node labelled so, else what follows the peak of the
+/// graph's own order.
 [[nodiscard]] inline std::uint32_t backward_start(const StepGraph& graph) {
   for (std::uint32_t i = 1; i < graph.node_count(); ++i)
     if (graph.nodes()[i].phase == Phase::backward) return i;
-  return static_cast<std::uint32_t>(std::min<std::size_t>(simulate(graph, own_order(graph)).peak_step + 1, graph.node_count()));
+  return static_cast<std::uint32_t>(
+      std::min<std::size_t>(simulate(graph, own_order(graph)).peak_step + 1, graph.node_count()));
 }
 
 class LazyRecompute {
  public:
   LazyRecompute(const ScheduleFacts& facts, std::uint32_t backward)
-      : facts_(facts), graph_(facts.graph()), backward_(backward), gone_(graph_.value_count(), false), cones_(facts.adapter()) {}
+      : facts_(facts),
+        graph_(facts.graph()),
+        backward_(backward),
+        gone_(graph_.value_count(), false),
+        cones_(facts.adapter()) {}
 
-  /// `dropped` is by storage. The schedule may be invalid where something dropped cannot be made again: simulate() tells.
+  /// `dropped` is by storage. The schedule may be invalid where something dropped cannot be made
+  /// again: simulate() tells.
   [[nodiscard]] Schedule schedule(const std::vector<bool>& dropped) {
     for (std::uint32_t n = 0; n < graph_.node_count(); ++n) {
       if (n == backward_)
@@ -61,9 +70,11 @@ class LazyRecompute {
   void make(std::span<const std::uint32_t> values) {
     missing_.clear();
     for (std::uint32_t v : values)
-      if (const NodeId maker = graph_.values()[v].producer; gone_[v] && maker.valid()) missing_.push_back(maker);
+      if (const NodeId maker = graph_.values()[v].producer; gone_[v] && maker.valid())
+        missing_.push_back(maker);
     if (missing_.empty()) return;
-    // What runs again in place must not spoil what others still read: what it destroys is made again for it.
+    // What runs again in place must not spoil what others still read: what it destroys is made
+    // again for it.
     const auto kept = [this](ValueId v) { return !gone_[v.index]; };
     cone_ = cones_.leading_to(missing_, through_missing_data(facts_.adapter(), kept));
     std::sort(cone_.begin(), cone_.end());
@@ -109,7 +120,8 @@ class LazyRecompute {
 };
 
 /// The schedule that drops these storages, or the graph's own order where that cannot be run.
-[[nodiscard]] inline Schedule drop_for_backward(const ScheduleFacts& facts, std::uint32_t backward, const std::vector<bool>& dropped) {
+[[nodiscard]] inline Schedule drop_for_backward(const ScheduleFacts& facts, std::uint32_t backward,
+                                                const std::vector<bool>& dropped) {
   Schedule schedule = LazyRecompute{facts, backward}.schedule(dropped);
   return simulate(facts.graph(), schedule).valid ? schedule : own_order(facts.graph());
 }

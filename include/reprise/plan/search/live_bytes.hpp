@@ -1,5 +1,6 @@
 #pragma once
-// The bytes that are live on each place of a schedule, while lifetimes come, go and change: the peak, and what is above a limit.
+// The bytes that are live on each place of a schedule, while lifetimes come, go and change: the
+// peak, and what is above a limit.
 //
 //   LiveBytes live;
 //   live.assign(…);                       8 places, on which nothing runs
@@ -39,7 +40,8 @@ class LiveBytes {
     if (watching_) overload_.deactivate(place);
   }
 
-  /// From the next assign() on overload() is kept: bytes above the limit, summed over all active places.
+  /// From the next assign() on overload() is kept: bytes above the limit, summed over all active
+  /// places.
   void watch(std::int64_t limit) {
     watching_ = true;
     limit_ = limit;

@@ -1,5 +1,6 @@
 #pragma once
-// A schedule that can be edited while its peak stays known: insert or remove an occurrence, read the peak.
+// A schedule that can be edited while its peak stays known: insert or remove an occurrence, read
+// the peak.
 //
 //   LiveSchedule s{facts, own_order(graph)};       ScheduleFacts facts{graph}
 //   s.peak();                                  28740 for the toy graph of the plan format
@@ -8,9 +9,10 @@
 //   s.valid(), s.peak();                       true, 20548
 //   s.remove(norm);                            and back
 //
-// Four parts, each in a header of its own: OccurrenceOrder has the occurrences and their places, InstanceBook what they make and read,
-// UpdateOrder whether updates come in order, LiveBytes the peak. An edit touches the storages whose lifetimes change, each in
-// O(log n). It may leave the schedule invalid on the way to another valid one: `valid()` counts what is broken instead of
+// Four parts, each in a header of its own: OccurrenceOrder has the occurrences and their places,
+// InstanceBook what they make and read, UpdateOrder whether updates come in order, LiveBytes the
+// peak. An edit touches the storages whose lifetimes change, each in O(log n). It may leave the
+// schedule invalid on the way to another valid one: `valid()` counts what is broken instead of
 // forbidding it.
 
 #include <algorithm>
@@ -30,12 +32,16 @@ namespace reprise {
 
 class LiveSchedule {
  public:
-  using Occurrence = OccurrenceOrder::Occurrence;  ///< stays the same while other occurrences come and go
+  /// stays the same while other occurrences come and go
+  using Occurrence = OccurrenceOrder::Occurrence;
   using Instance = InstanceBook::Instance;
   static constexpr std::uint32_t none = ScheduleFacts::none;
 
   LiveSchedule(const ScheduleFacts& facts, std::span<const NodeId> schedule)
-      : facts_(facts), order_(facts.graph().node_count()), book_(facts, order_, live_), updates_(facts, order_),
+      : facts_(facts),
+        order_(facts.graph().node_count()),
+        book_(facts, order_, live_),
+        updates_(facts, order_),
         never_run_(facts.graph().node_count()) {
     build(schedule);
   }
@@ -45,7 +51,8 @@ class LiveSchedule {
   [[nodiscard]] const StepGraph& graph() const { return facts_.graph(); }
   [[nodiscard]] const ScheduleFacts& facts() const { return facts_; }
 
-  /// Runs `n` once more, right before `before`. Occurrences that were removed may be handed out again.
+  /// Runs `n` once more, right before `before`. Occurrences that were removed may be handed out
+  /// again.
   Occurrence insert(NodeId n, Occurrence before) {
     const std::uint32_t place = free_place(before);
     const Occurrence x = take(n.index);
@@ -70,10 +77,14 @@ class LiveSchedule {
     order_.give_back(x);
   }
 
-  [[nodiscard]] bool valid() const { return book_.broken() + updates_.broken() + never_run_ + runs_again_ == 0; }
+  [[nodiscard]] bool valid() const {
+    return book_.broken() + updates_.broken() + never_run_ + runs_again_ == 0;
+  }
   /// Exact where valid.
   [[nodiscard]] Bytes peak() const { return {base() + std::max<std::int64_t>(tree().max(), 0)}; }
-  [[nodiscard]] Occurrence peak_at() const { return at(static_cast<std::uint32_t>(tree().argmax())); }
+  [[nodiscard]] Occurrence peak_at() const {
+    return at(static_cast<std::uint32_t>(tree().argmax()));
+  }
   /// From now on overload() is kept: bytes above the limit, summed over all occurrences.
   void watch(std::int64_t limit) {
     live_.watch(limit - base());
@@ -93,7 +104,9 @@ class LiveSchedule {
   [[nodiscard]] std::uint32_t slot(Occurrence x) const { return order_.slot(x); }
   [[nodiscard]] std::uint32_t node(Occurrence x) const { return order_.node(x); }
   [[nodiscard]] bool alive(Occurrence x) const { return order_.alive(x); }
-  [[nodiscard]] std::span<const Occurrence> occurrences(std::uint32_t n) const { return order_.runs(n); }
+  [[nodiscard]] std::span<const Occurrence> occurrences(std::uint32_t n) const {
+    return order_.runs(n);
+  }
   [[nodiscard]] bool is_first(Occurrence x) const { return occurrences(node(x)).front() == x; }
   [[nodiscard]] std::size_t pool_size() const { return order_.pool_size(); }
   /// The occurrence that stands on a slot; none where it is free.
@@ -103,9 +116,12 @@ class LiveSchedule {
   /// Bytes live while the occurrence runs, persistent ones included.
   [[nodiscard]] std::int64_t live_during(Occurrence x) const { return base() + tree().at(slot(x)); }
   /// The most that is live while any occurrence in first .. last (slots) runs.
-  [[nodiscard]] std::int64_t most_live(std::uint32_t first, std::uint32_t last) const { return base() + tree().max(first, last); }
+  [[nodiscard]] std::int64_t most_live(std::uint32_t first, std::uint32_t last) const {
+    return base() + tree().max(first, last);
+  }
 
-  /// Slots of the first and the last occurrence that need more than `limit`; the peak must be above it.
+  /// Slots of the first and the last occurrence that need more than `limit`; the peak must be above
+  /// it.
   [[nodiscard]] std::uint32_t first_above(std::int64_t limit) const {
     return static_cast<std::uint32_t>(tree().first_above(limit - base()));
   }
@@ -116,21 +132,35 @@ class LiveSchedule {
   // Storages and instances, for strategies that reason about what to drop: see InstanceBook.
   [[nodiscard]] std::size_t instance_count() const { return book_.instance_count(); }
   [[nodiscard]] bool owns_storage(Instance i) const { return book_.owns_storage(i); }
-  [[nodiscard]] std::uint32_t first_slot(Instance storage) const { return book_.first_slot(storage); }
+  [[nodiscard]] std::uint32_t first_slot(Instance storage) const {
+    return book_.first_slot(storage);
+  }
   [[nodiscard]] std::uint32_t last_slot(Instance storage) const { return book_.last_slot(storage); }
   [[nodiscard]] std::int64_t bytes(Instance storage) const { return book_.bytes(storage); }
   [[nodiscard]] Instance storage_of(Instance i) const { return book_.storage_of(i); }
   [[nodiscard]] std::uint32_t value_of(Instance i) const { return book_.value_of(i); }
   [[nodiscard]] Occurrence maker(Instance i) const { return book_.maker(i); }
-  [[nodiscard]] Instance first_in_storage(Instance storage) const { return book_.first_in_storage(storage); }
+  [[nodiscard]] Instance first_in_storage(Instance storage) const {
+    return book_.first_in_storage(storage);
+  }
   [[nodiscard]] Instance next_in_storage(Instance i) const { return book_.next_in_storage(i); }
   [[nodiscard]] Instance made_by(Occurrence x, std::size_t k) const { return book_.made_by(x, k); }
-  [[nodiscard]] std::span<const Occurrence> readers(std::uint32_t v) const { return book_.readers(v); }
+  [[nodiscard]] std::span<const Occurrence> readers(std::uint32_t v) const {
+    return book_.readers(v);
+  }
   [[nodiscard]] std::span<const Instance> makes(std::uint32_t v) const { return book_.makes(v); }
-  [[nodiscard]] Instance newest(std::uint32_t v, std::uint32_t place) const { return book_.newest(v, place); }
-  [[nodiscard]] bool exists(std::uint32_t v, std::uint32_t place) const { return book_.exists(v, place); }
-  [[nodiscard]] std::uint32_t next_read(Instance i, std::uint32_t from) const { return book_.next_read(i, from); }
-  [[nodiscard]] std::uint32_t last_read(Instance i, std::uint32_t until = none) const { return book_.last_read(i, until); }
+  [[nodiscard]] Instance newest(std::uint32_t v, std::uint32_t place) const {
+    return book_.newest(v, place);
+  }
+  [[nodiscard]] bool exists(std::uint32_t v, std::uint32_t place) const {
+    return book_.exists(v, place);
+  }
+  [[nodiscard]] std::uint32_t next_read(Instance i, std::uint32_t from) const {
+    return book_.next_read(i, from);
+  }
+  [[nodiscard]] std::uint32_t last_read(Instance i, std::uint32_t until = none) const {
+    return book_.last_read(i, until);
+  }
 
   [[nodiscard]] Schedule schedule() const {
     Schedule result;
@@ -141,7 +171,9 @@ class LiveSchedule {
 
  private:
   [[nodiscard]] const PeakTree& tree() const { return live_.tree(); }
-  [[nodiscard]] std::int64_t workspace(Occurrence x) const { return graph().nodes()[node(x)].workspace.count; }
+  [[nodiscard]] std::int64_t workspace(Occurrence x) const {
+    return graph().nodes()[node(x)].workspace.count;
+  }
   // What counts while the occurrence runs and is no storage's.
   [[nodiscard]] std::int64_t own_bytes(Occurrence x) const {
     return workspace(x) + (previous(x) == start() ? facts_.unused_initial_bytes() : 0);
@@ -178,7 +210,7 @@ class LiveSchedule {
     book_.set_slot(x, place);
   }
 
-  // ---- places -------------------------------------------------------------------------------------------------------------
+  // ---- places -----------------------------------------------------------------------------------
 
   std::uint32_t free_place(Occurrence before) {
     for (;;) {
@@ -203,10 +235,12 @@ class LiveSchedule {
     }
     change.pop_back();
     live_.assign(change);
-    if (next(start()) != end()) live_.add(slot(next(start())), slot(next(start())), facts_.unused_initial_bytes());
+    if (next(start()) != end())
+      live_.add(slot(next(start())), slot(next(start())), facts_.unused_initial_bytes());
   }
 
-  // The same for the places first .. last - 1 alone: storages that begin or end there are taken out of the tree and put back.
+  // The same for the places first .. last - 1 alone: storages that begin or end there are taken out
+  // of the tree and put back.
   void spread(std::uint32_t first, std::uint32_t last) {
     moved_.clear();
     for (std::uint32_t p = first; p < last; ++p)
@@ -227,7 +261,8 @@ class LiveSchedule {
     book_.settle_lifted();
   }
 
-  // What is there at the start and never used counts while the first occurrence runs, whichever that is.
+  // What is there at the start and never used counts while the first occurrence runs, whichever
+  // that is.
   void move_unused_initial(Occurrence from, Occurrence to) {
     const std::int64_t bytes = facts_.unused_initial_bytes();
     if (bytes == 0) return;
@@ -235,7 +270,7 @@ class LiveSchedule {
     if (to != end()) live_.add(slot(to), slot(to), bytes);
   }
 
-  // ---- runs ---------------------------------------------------------------------------------------------------------------
+  // ---- runs -------------------------------------------------------------------------------------
 
   void count_run(Occurrence x, bool comes) {
     const std::uint32_t n = node(x);

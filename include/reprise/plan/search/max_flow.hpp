@@ -8,9 +8,10 @@
 //     └───────▶ b ────────┘          net.reached_from(0)         s alone: both of its edges are full, and they are the cut
 //                    5
 //
-// The flow is Boost.Graph's (Boykov and Kolmogorov); the network is a graph of its kind, with its edges in one array. What is reached
-// from the source in the end is the same whichever way the flow is found: the side of the cut that is as small as can be. Nothing
-// recurses: a network may be as deep as a step is long.
+// The flow is Boost.Graph's (Boykov and Kolmogorov); the network is a graph of its kind, with its
+// edges in one array. What is reached from the source in the end is the same whichever way the flow
+// is found: the side of the cut that is as small as can be. Nothing recurses: a network may be as
+// deep as a step is long.
 
 #include <cstddef>
 #include <cstdint>
@@ -32,8 +33,8 @@
 
 namespace reprise {
 
-/// Models Boost.Graph's VertexListGraph, EdgeListGraph and IncidenceGraph. Vertices and edges are numbers; the way back of edge e is
-/// edge e ^ 1.
+/// Models Boost.Graph's VertexListGraph, EdgeListGraph and IncidenceGraph. Vertices and edges are
+/// numbers; the way back of edge e is edge e ^ 1.
 class FlowNetwork {
  public:
   explicit FlowNetwork(std::size_t vertices) : first_(vertices, none) {}
@@ -52,13 +53,16 @@ class FlowNetwork {
     std::vector<std::size_t> leads_here(first_.size()), steps(first_.size());
     std::vector<boost::default_color_type> colors(first_.size());
     const Index index{};
-    const auto by = [&index](auto& list) { return boost::make_iterator_property_map(list.begin(), index); };
+    const auto by = [&index](auto& list) {
+      return boost::make_iterator_property_map(list.begin(), index);
+    };
     std::vector<std::size_t> way_back(to_.size());
     for (std::size_t e = 0; e < to_.size(); ++e) way_back[e] = e ^ 1;
     std::size_t looks = 0;
     try {
-      return boost::boykov_kolmogorov_max_flow(*this, by(width_), Left{&left_, &stop, &looks}, by(way_back), by(leads_here), by(colors),
-                                               by(steps), index, source, sink);
+      return boost::boykov_kolmogorov_max_flow(*this, by(width_), Left{&left_, &stop, &looks},
+                                               by(way_back), by(leads_here), by(colors), by(steps),
+                                               index, source, sink);
     } catch (const Left::Stopped&) {
       return std::nullopt;
     }
@@ -67,7 +71,8 @@ class FlowNetwork {
   /// By vertex: whether more could be sent there.
   [[nodiscard]] std::vector<bool> reached_from(std::size_t source) const {
     const auto lets_through = [this](std::size_t e) { return left_[e] > 0; };
-    const boost::filtered_graph<FlowNetwork, EdgeFilter<std::size_t>> open{*this, EdgeFilter<std::size_t>{lets_through}};
+    const boost::filtered_graph<FlowNetwork, EdgeFilter<std::size_t>> open{
+        *this, EdgeFilter<std::size_t>{lets_through}};
     ReachSearch<std::size_t, Index> search{first_.size(), {}};
     std::vector<bool> reached(first_.size(), false);
     for (std::size_t v : search.from(open, std::span{&source, 1})) reached[v] = true;
@@ -79,7 +84,9 @@ class FlowNetwork {
   using edge_descriptor = std::size_t;
   using directed_category = boost::directed_tag;
   using edge_parallel_category = boost::allow_parallel_edge_tag;
-  struct traversal_category : boost::incidence_graph_tag, boost::vertex_list_graph_tag, boost::edge_list_graph_tag {};
+  struct traversal_category : boost::incidence_graph_tag,
+                              boost::vertex_list_graph_tag,
+                              boost::edge_list_graph_tag {};
   using vertices_size_type = std::size_t;
   using edges_size_type = std::size_t;
   using degree_size_type = std::size_t;
@@ -101,8 +108,15 @@ class FlowNetwork {
     out_edge_iterator() = default;
     out_edge_iterator(const FlowNetwork& net, std::size_t e) : net_(&net), e_(e) {}
     std::size_t operator*() const { return e_; }
-    out_edge_iterator& operator++() { e_ = net_->next_[e_]; return *this; }
-    out_edge_iterator operator++(int) { const out_edge_iterator old = *this; ++*this; return old; }
+    out_edge_iterator& operator++() {
+      e_ = net_->next_[e_];
+      return *this;
+    }
+    out_edge_iterator operator++(int) {
+      const out_edge_iterator old = *this;
+      ++*this;
+      return old;
+    }
     bool operator==(const out_edge_iterator& other) const { return e_ == other.e_; }
 
    private:
@@ -118,7 +132,8 @@ class FlowNetwork {
   friend std::pair<edge_iterator, edge_iterator> edges(const FlowNetwork& net) {
     return {edge_iterator{0}, edge_iterator{net.to_.size()}};
   }
-  friend std::pair<out_edge_iterator, out_edge_iterator> out_edges(std::size_t v, const FlowNetwork& net) {
+  friend std::pair<out_edge_iterator, out_edge_iterator> out_edges(std::size_t v,
+                                                                   const FlowNetwork& net) {
     return {{net, net.first_[v]}, {net, none}};
   }
   friend std::size_t out_degree(std::size_t v, const FlowNetwork& net) {
@@ -159,8 +174,9 @@ class FlowNetwork {
     left_.push_back(width);
   }
 
-  std::vector<std::size_t> first_;             // edge, by vertex
-  std::vector<std::size_t> to_{}, next_{};     // by edge; next_: of those that leave the same vertex
+  std::vector<std::size_t> first_;  // edge, by vertex
+  // by edge; next_: of those that leave the same vertex
+  std::vector<std::size_t> to_{}, next_{};
   std::vector<std::int64_t> width_{}, left_{};  // by edge; left_: what can still be sent
 };
 

@@ -1,13 +1,15 @@
 #pragma once
-// Which occurrences a schedule has and in which order: on numbered places with gaps between them, so that one more fits anywhere.
+// Which occurrences a schedule has and in which order: on numbered places with gaps between them,
+// so that one more fits anywhere.
 //
 //   place        0       7       11      15      23      31
 //   occurrence   start   a       x       b       c       end         three were spread over 32 places, x was put in front of b
 //
 //   order.place_before(b) == 11; then next(a) == x, slot(x) == 11, at(11) == x
 //
-// An occurrence keeps its handle while others come and go; handles of removed ones are used again, last in, first out. Where a gap
-// is used up, roomy_around() names the smallest surroundings that are not crowded.
+// An occurrence keeps its handle while others come and go; handles of removed ones are used again,
+// last in, first out. Where a gap is used up, roomy_around() names the smallest surroundings that
+// are not crowded.
 
 #include <algorithm>
 #include <bit>
@@ -43,7 +45,9 @@ class OccurrenceOrder {
   /// The occurrences of a node, in running order.
   [[nodiscard]] std::span<const Occurrence> runs(std::uint32_t n) const { return runs_[n]; }
   /// Place of a node's first occurrence; none where it does not run.
-  [[nodiscard]] std::uint32_t first_slot(std::uint32_t n) const { return runs_[n].empty() ? none : slot(runs_[n].front()); }
+  [[nodiscard]] std::uint32_t first_slot(std::uint32_t n) const {
+    return runs_[n].empty() ? none : slot(runs_[n].front());
+  }
   /// The occurrence that stands on a place; none where it is free.
   [[nodiscard]] Occurrence at(std::uint32_t place) const { return at_[place]; }
   [[nodiscard]] std::uint32_t places() const { return static_cast<std::uint32_t>(at_.size()); }
@@ -52,8 +56,10 @@ class OccurrenceOrder {
   [[nodiscard]] std::size_t pool_size() const { return all_.size(); }
 
   /// The first of a list in running order that stands at or after a place.
-  [[nodiscard]] std::vector<Occurrence>::const_iterator lower(const std::vector<Occurrence>& list, std::uint32_t place) const {
-    return std::lower_bound(list.begin(), list.end(), place, [&](Occurrence x, std::uint32_t s) { return all_[x].slot < s; });
+  [[nodiscard]] std::vector<Occurrence>::const_iterator lower(const std::vector<Occurrence>& list,
+                                                              std::uint32_t place) const {
+    return std::lower_bound(list.begin(), list.end(), place,
+                            [&](Occurrence x, std::uint32_t s) { return all_[x].slot < s; });
   }
 
   /// A removed occurrence of the node, to be used again; none where there is none.
@@ -101,14 +107,16 @@ class OccurrenceOrder {
     return high - low > 1 ? low + (high - low) / 2 : none;
   }
 
-  /// The smallest surroundings of a place that are not crowded, first place and the one behind the last; {0, 0} where all are.
+  /// The smallest surroundings of a place that are not crowded, first place and the one behind the
+  /// last; {0, 0} where all are.
   [[nodiscard]] std::pair<std::uint32_t, std::uint32_t> roomy_around(std::uint32_t place) const {
     std::uint32_t width = 32;
     for (double crowded = 0.35; width < places(); width *= 2, crowded *= 0.96) {
       const std::uint32_t low = place / width * width;
       std::uint32_t count = 0;
       for (std::uint32_t p = low; p < low + width; ++p) count += at_[p] != none ? 1u : 0u;
-      if (count <= static_cast<std::uint32_t>(crowded * width)) return {std::max(low, 1u), std::min(low + width, places() - 1)};
+      if (count <= static_cast<std::uint32_t>(crowded * width))
+        return {std::max(low, 1u), std::min(low + width, places() - 1)};
     }
     return {0, 0};
   }
@@ -133,7 +141,8 @@ class OccurrenceOrder {
     std::uint32_t instances = none;
     bool alive = false;
   };
-  static constexpr std::uint32_t gap = 4;  // places for each occurrence: at least so many, up to twice as many
+  // places for each occurrence: at least so many, up to twice as many
+  static constexpr std::uint32_t gap = 4;
 
   std::vector<Occ> all_;
   std::vector<std::vector<Occurrence>> runs_;   // by node, in running order

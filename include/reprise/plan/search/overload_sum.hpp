@@ -1,6 +1,7 @@
 #pragma once
-// How far above a limit the live bytes are, summed over all places: what a search that passes through schedules which do not fit
-// has to pay for. The maximum alone would not do, since most edits leave the highest place as it is.
+// How far above a limit the live bytes are, summed over all places: what a search that passes
+// through schedules which do not fit has to pay for. The maximum alone would not do, since most
+// edits leave the highest place as it is.
 //
 //   OverloadSum o;
 //   o.assign({10, 50, 30, 70}, 40);      four places, at most 40 wanted
@@ -8,8 +9,9 @@
 //   o.add(1, 3, -20);                    10 30 10 50
 //   o.sum()                              10
 //
-// Places come in blocks of 64. A block knows which of its places count (one bit each) and its largest value, so that one which is
-// below the limit before and after an addition takes the addition as a whole, and the others look at the places that count only.
+// Places come in blocks of 64. A block knows which of its places count (one bit each) and its
+// largest value, so that one which is below the limit before and after an addition takes the
+// addition as a whole, and the others look at the places that count only.
 
 #include <algorithm>
 #include <bit>
@@ -23,7 +25,8 @@ namespace reprise {
 
 class OverloadSum {
  public:
-  /// All places at once, in linear time; from now on measured against `limit`. Places at PeakTree::inactive do not count.
+  /// All places at once, in linear time; from now on measured against `limit`. Places at
+  /// PeakTree::inactive do not count.
   void assign(const std::vector<std::int64_t>& values, std::int64_t limit) {
     limit_ = limit;
     values_ = values;
@@ -38,7 +41,8 @@ class OverloadSum {
   /// Adds to every place that counts in first .. last, both included.
   void add(std::size_t first, std::size_t last, std::int64_t amount) {
     const std::size_t low = first / width, high = last / width;
-    const std::uint64_t from = ~std::uint64_t{0} << first % width, to = ~std::uint64_t{0} >> (width - 1 - last % width);
+    const std::uint64_t from = ~std::uint64_t{0} << first % width,
+                        to = ~std::uint64_t{0} >> (width - 1 - last % width);
     if (low == high) return add_within(low, from & to, amount);
     add_within(low, from, amount);
     for (std::size_t b = low + 1; b < high; ++b) add_whole(b, amount);

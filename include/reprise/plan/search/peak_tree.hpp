@@ -8,7 +8,8 @@
 //   t.add(3, 7, 50);
 //   t.at(5)                              50
 //
-// Each tree node keeps the largest sum below it plus what was added to its whole range, so nothing is ever pushed down.
+// Each tree node keeps the largest sum below it plus what was added to its whole range, so nothing
+// is ever pushed down.
 
 #include <algorithm>
 #include <bit>
@@ -106,8 +107,10 @@ class PeakTree {
 
   /// Sets all places at once, in linear time.
   void assign(const std::vector<std::int64_t>& values) {
-    for (std::size_t i = 0; i < size_; ++i) cells_[size_ + i] = {i < values.size() ? values[i] : inactive, 0};
-    for (std::size_t i = size_ - 1; i > 0; --i) cells_[i] = {std::max(cells_[2 * i].max, cells_[2 * i + 1].max), 0};
+    for (std::size_t i = 0; i < size_; ++i)
+      cells_[size_ + i] = {i < values.size() ? values[i] : inactive, 0};
+    for (std::size_t i = size_ - 1; i > 0; --i)
+      cells_[i] = {std::max(cells_[2 * i].max, cells_[2 * i + 1].max), 0};
   }
 
  private:
@@ -120,7 +123,9 @@ class PeakTree {
     cells_[i].max += amount;
     cells_[i].added += amount;
   }
-  void pull(std::size_t i) { cells_[i].max = std::max(cells_[2 * i].max, cells_[2 * i + 1].max) + cells_[i].added; }
+  void pull(std::size_t i) {
+    cells_[i].max = std::max(cells_[2 * i].max, cells_[2 * i + 1].max) + cells_[i].added;
+  }
 
   std::size_t size_ = 0;
   std::vector<Cell> cells_;

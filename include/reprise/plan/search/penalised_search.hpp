@@ -1,5 +1,6 @@
 #pragma once
-// Annealing through schedules that do not fit: what is above the budget has a price, which rises until it is paid.
+// Annealing through schedules that do not fit: what is above the budget has a price, which rises
+// until it is paid.
 //
 //   cost = time + price × overload            overload: bytes above the budget, summed over all occurrences (OverloadSum)
 //
@@ -10,9 +11,10 @@
 //   twins    a drop or a removal in all repetitions of a block at once (RepeatedBlocks)
 //   shift    an occurrence to another place between its inputs and its readers (first ones too, where the order is free)
 //
-// A cone that is too dear at once is built and taken apart over several moves, through states that a search which always fits
-// cannot pass. The price falls while the schedule fits and rises while it does not, so the search crosses the border to and fro
-// and the best schedule that fits is remembered.
+// A cone that is too dear at once is built and taken apart over several moves, through states that
+// a search which always fits cannot pass. The price falls while the schedule fits and rises while
+// it does not, so the search crosses the border to and fro and the best schedule that fits is
+// remembered.
 
 #include <algorithm>
 #include <cmath>
@@ -32,7 +34,8 @@ class PenalisedSearch {
   using Instance = LiveSchedule::Instance;
   static constexpr std::uint32_t none = LiveSchedule::none;
 
-  PenalisedSearch(const ScheduleFacts& facts, std::span<const NodeId> schedule, SearchRules rules, std::uint64_t seed)
+  PenalisedSearch(const ScheduleFacts& facts, std::span<const NodeId> schedule, SearchRules rules,
+                  std::uint64_t seed)
       : facts_(facts),
         rules_(std::move(rules)),
         random_(seed),
@@ -40,7 +43,8 @@ class PenalisedSearch {
         cone_(facts, most_cone),
         blocks_(facts.graph()) {
     s_.watch(rules_.budget);
-    for (std::uint32_t n = 0; n < facts.graph().node_count(); ++n) total_ += static_cast<double>(facts.ticks(n));
+    for (std::uint32_t n = 0; n < facts.graph().node_count(); ++n)
+      total_ += static_cast<double>(facts.ticks(n));
   }
 
   [[nodiscard]] const LiveSchedule& live() const { return s_.live(); }
@@ -48,21 +52,25 @@ class PenalisedSearch {
   [[nodiscard]] const Schedule& best() const { return best_; }
   [[nodiscard]] std::uint64_t work() const { return (work_ + cone_.work()) / 4 + s_.edits(); }
 
-  /// A price at which what the graph's own order has above the budget costs a tenth of its time: low, it rises by itself.
+  /// A price at which what the graph's own order has above the budget costs a tenth of its time:
+  /// low, it rises by itself.
   [[nodiscard]] static double first_price(const ScheduleFacts& facts, std::int64_t budget) {
     LiveSchedule own{facts, own_order(facts.graph())};
     own.watch(budget);
-    return 0.1 * static_cast<double>(own.ticks()) / static_cast<double>(std::max<std::int64_t>(1, own.overload()));
+    return 0.1 * static_cast<double>(own.ticks()) /
+           static_cast<double>(std::max<std::int64_t>(1, own.overload()));
   }
 
-  /// Searches for so much work. `heat`: the first temperature in mean node times; the last is a hundredth of it.
+  /// Searches for so much work. `heat`: the first temperature in mean node times; the last is a
+  /// hundredth of it.
   void run(std::uint64_t work_limit, double heat, double first_price) {
     const std::uint64_t begin = work();
     const double mean = total_ / static_cast<double>(facts_.graph().node_count());
     price_ = first_price;
     remember();
     while (work() < work_limit && !stopped()) {
-      const double done = static_cast<double>(work() - begin) / static_cast<double>(work_limit - begin);
+      const double done =
+          static_cast<double>(work() - begin) / static_cast<double>(work_limit - begin);
       temperature_ = heat * mean * std::pow(0.01, done);
       for (int k = 0; k < 32 && !stopped(); ++k) move();
       adapt_price();
@@ -76,7 +84,9 @@ class PenalisedSearch {
     ask_at_ = work() + 512;
     return stopped_ = rules_.stop();
   }
-  [[nodiscard]] bool may_repeat(std::uint32_t n) const { return rules_.may_repeat(facts_.graph(), n); }
+  [[nodiscard]] bool may_repeat(std::uint32_t n) const {
+    return rules_.may_repeat(facts_.graph(), n);
+  }
 
   void adapt_price() {
     if (live().overload() == 0) price_ /= 1.05;
@@ -84,13 +94,16 @@ class PenalisedSearch {
   }
 
   void remember() {
-    if (live().overload() != 0 || !live().valid() || (found() && live().ticks() >= best_ticks_)) return;
+    if (live().overload() != 0 || !live().valid() || (found() && live().ticks() >= best_ticks_))
+      return;
     best_ticks_ = live().ticks();
     best_ = live().schedule();
     work_ += best_.size() / 16;
   }
 
-  [[nodiscard]] double cost() const { return static_cast<double>(live().ticks()) + price_ * static_cast<double>(live().overload()); }
+  [[nodiscard]] double cost() const {
+    return static_cast<double>(live().ticks()) + price_ * static_cast<double>(live().overload());
+  }
 
   void move() {
     const double before = cost();
@@ -113,14 +126,15 @@ class PenalisedSearch {
     s_.undo_to(mark);
   }
 
-  // ---- drop ---------------------------------------------------------------------------------------------------------------
+  // ---- drop -------------------------------------------------------------------------------------
 
   bool drop_somewhere() {
     const Occurrence at = live().overload() > 0 ? overloaded_place() : any_occurrence();
     if (at == none || at <= live().end()) return false;
     const std::uint32_t p = live().slot(at);
     for (int tries = 0; tries < 24; ++tries) {
-      const Instance i = random_.below(2) != 0 ? random_.below(live().instance_count()) : read_after(at);
+      const Instance i =
+          random_.below(2) != 0 ? random_.below(live().instance_count()) : read_after(at);
       if (i == none || !live().owns_storage(i)) continue;
       if (live().bytes(i) == 0 || live().first_slot(i) >= p || live().last_slot(i) <= p) continue;
       return drop(i, p);
@@ -148,7 +162,8 @@ class PenalisedSearch {
       case 2: return live().peak_at();
       default: break;
     }
-    const std::uint32_t low = live().first_above(rules_.budget), high = live().last_above(rules_.budget);
+    const std::uint32_t low = live().first_above(rules_.budget),
+                        high = live().last_above(rules_.budget);
     for (int tries = 0; tries < 16; ++tries) {
       const Occurrence x = live().at(low + random_.below(high - low + 1));
       if (x != none && live().live_during(x) > rules_.budget) return x;
@@ -170,14 +185,19 @@ class PenalisedSearch {
     again_ = shares[random_.below(8)];
     if (!cone_.start(l, storage, p, [](Instance, std::uint32_t) {})) return false;
     if (cone_.at != none && random_.below(4) == 0) cone_.at = earlier_place(p, cone_.at);
-    if (!cone_.close(rules_, [&](std::uint32_t t, std::uint32_t reader) { return serve(t, reader, storage); })) return false;
-    const double dear = static_cast<double>(cone_.ticks) - price_ * static_cast<double>(l.overload());
+    if (!cone_.close(rules_, [&](std::uint32_t t, std::uint32_t reader) {
+          return serve(t, reader, storage);
+        }))
+      return false;
+    const double dear =
+        static_cast<double>(cone_.ticks) - price_ * static_cast<double>(l.overload());
     if (rules_.keep_order && dear > threshold_) return false;
     s_.run_again(cone_.nodes, l.at(cone_.at), rules_.keep_order);
     return true;
   }
 
-  // Where there is more room for what runs again than right before the use that it serves: between p and there.
+  // Where there is more room for what runs again than right before the use that it serves: between
+  // p and there.
   std::uint32_t earlier_place(std::uint32_t p, std::uint32_t at) {
     std::uint32_t best = at;
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
@@ -195,7 +215,8 @@ class PenalisedSearch {
     const LiveSchedule& l = live();
     const std::uint32_t at = cone_.at;
     const Instance i = l.newest(t, at);
-    const bool gone = i == none || l.storage_of(i) == dropped || !l.exists(t, at) || facts_.overwrites(reader, t);
+    const bool gone =
+        i == none || l.storage_of(i) == dropped || !l.exists(t, at) || facts_.overwrites(reader, t);
     if (gone) return cone_.need(t), true;
     const Instance s = l.storage_of(i);
     if (l.bytes(s) == 0 || l.last_slot(s) >= at) return true;
@@ -206,7 +227,7 @@ class PenalisedSearch {
     return true;
   }
 
-  // ---- take out -----------------------------------------------------------------------------------------------------------
+  // ---- take out ---------------------------------------------------------------------------------
 
   bool take_out_one() {
     const auto runs = live().occurrences(s_.repeated()[random_.below(s_.repeated().size())]);
@@ -215,9 +236,10 @@ class PenalisedSearch {
     return true;
   }
 
-  // ---- twins --------------------------------------------------------------------------------------------------------------
+  // ---- twins ------------------------------------------------------------------------------------
 
-  // A read far from what made its value, and the same read in every repetition of the block: each gets a run of its own.
+  // A read far from what made its value, and the same read in every repetition of the block: each
+  // gets a run of its own.
   bool drop_twins() {
     const Occurrence y = any_occurrence();
     if (y == none || facts_.reads(live().node(y)).empty()) return false;
@@ -235,12 +257,14 @@ class PenalisedSearch {
 
   // Runs n again before the first run of a reader of its, where something else ran between.
   bool run_before(std::uint32_t n, std::uint32_t reader) {
-    const Occurrence y = live().occurrences(reader).empty() ? none : live().occurrences(reader).front();
+    const Occurrence y =
+        live().occurrences(reader).empty() ? none : live().occurrences(reader).front();
     if (y == none || !may_repeat(n)) return false;
     for (std::uint32_t v : facts_.reads(reader)) {
       const Instance i = live().newest(v, live().slot(y));
       if (i == none || facts_.graph().values()[v].producer != NodeId{n}) continue;
-      const std::uint32_t used = live().last_read(i, live().slot(y)), made = live().slot(live().maker(i));
+      const std::uint32_t used = live().last_read(i, live().slot(y)),
+                          made = live().slot(live().maker(i));
       if (live().at(used == none ? made : used) == live().previous(y)) return false;
       s_.insert(n, y);
       return true;
@@ -253,11 +277,12 @@ class PenalisedSearch {
     const std::uint32_t n = s_.repeated()[random_.below(s_.repeated().size())];
     if (blocks_.twins(n).size() < 2) return false;
     for (std::uint32_t twin : blocks_.twins(n))
-      if (const auto runs = live().occurrences(twin); runs.size() > 1) s_.take_out(runs.back(), rules_.keep_order);
+      if (const auto runs = live().occurrences(twin); runs.size() > 1)
+        s_.take_out(runs.back(), rules_.keep_order);
     return true;
   }
 
-  // ---- shift --------------------------------------------------------------------------------------------------------------
+  // ---- shift ------------------------------------------------------------------------------------
 
   bool shift_one() {
     Occurrence x = none;
@@ -272,8 +297,10 @@ class PenalisedSearch {
     std::uint32_t low = 0, high = live().slot(live().end());
     const std::uint32_t n = live().node(x), here = live().slot(x);
     for (std::uint32_t v : facts_.reads(n))
-      if (const Instance i = live().newest(v, here); i != none) low = std::max(low, live().slot(live().maker(i)));
-    if (const auto runs = live().occurrences(n); runs.front() != x) low = std::max(low, live().slot(runs.front()));
+      if (const Instance i = live().newest(v, here); i != none)
+        low = std::max(low, live().slot(live().maker(i)));
+    if (const auto runs = live().occurrences(n); runs.front() != x)
+      low = std::max(low, live().slot(runs.front()));
     for (std::size_t k = 0; k < facts_.outputs(n).size(); ++k) {
       const Instance i = live().made_by(x, k);
       if (const std::uint32_t r = live().next_read(i, 0); r != none) high = std::min(high, r);
@@ -284,7 +311,8 @@ class PenalisedSearch {
       case 0: before = live().at(high); break;
       case 1: before = live().next(live().at(low)); break;
       default:
-        for (int tries = 0; tries < 16 && before == none; ++tries) before = live().at(low + 1 + random_.below(high - low));
+        for (int tries = 0; tries < 16 && before == none; ++tries)
+          before = live().at(low + 1 + random_.below(high - low));
     }
     if (before == none || before == x || before == live().next(x)) return false;
     s_.remove(x);

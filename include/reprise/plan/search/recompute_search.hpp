@@ -1,16 +1,19 @@
 #pragma once
-// Search over whole schedules: drop something at the peak and compute it again before its next use, until the peak fits.
+// Search over whole schedules: drop something at the peak and compute it again before its next use,
+// until the peak fits.
 //
 //   peak at P        a ────────── P ────────── b          x is made at a, idle at P, read at b
 //   drop x           a ─┤         P         u ├─ b        u, which makes x, runs again right before b; if u's inputs are gone by
 //                                                         then they are computed again too (the cone of x), or kept until b
 //
-// A drop's price is the time of its cone, its worth the bytes that it takes away where the budget is passed. Peaks inside a cone
-// are met by drops within it, so recomputation nests as deep as the budget asks. Occurrences whose results nobody reads any more
-// are taken out, which turns a drop into a move where that is possible.
+// A drop's price is the time of its cone, its worth the bytes that it takes away where the budget
+// is passed. Peaks inside a cone are met by drops within it, so recomputation nests as deep as the
+// budget asks. Occurrences whose results nobody reads any more are taken out, which turns a drop
+// into a move where that is possible.
 //
-// improve() then takes recomputations out at random and repairs what that breaks, keeping what saves time (large neighbourhood
-// search under an annealing rule). All limits are in units of work, so that the same seed gives the same plan under any load.
+// improve() then takes recomputations out at random and repairs what that breaks, keeping what
+// saves time (large neighbourhood search under an annealing rule). All limits are in units of work,
+// so that the same seed gives the same plan under any load.
 
 #include <algorithm>
 #include <cmath>
@@ -36,13 +39,19 @@ class RecomputeSearch {
   using Instance = LiveSchedule::Instance;
   static constexpr std::uint32_t none = LiveSchedule::none;
 
-  RecomputeSearch(const ScheduleFacts& facts, std::span<const NodeId> schedule, SearchRules rules, std::uint64_t seed)
-      : facts_(facts), rules_(std::move(rules)), random_(seed), s_(facts, schedule), cone_(facts, most_cone),
+  RecomputeSearch(const ScheduleFacts& facts, std::span<const NodeId> schedule, SearchRules rules,
+                  std::uint64_t seed)
+      : facts_(facts),
+        rules_(std::move(rules)),
+        random_(seed),
+        s_(facts, schedule),
+        cone_(facts, most_cone),
         movable_(facts.graph().node_count(), 0) {
     std::int64_t total = 0;
     for (std::uint32_t n = 0; n < movable_.size(); ++n) total += facts.ticks(n);
     if (movable_.size() > 3000) batch_share_ = 8;
-    free_ticks_ = std::max<std::int64_t>(1, total / static_cast<std::int64_t>(movable_.size() + 1) / 1000);
+    free_ticks_ =
+        std::max<std::int64_t>(1, total / static_cast<std::int64_t>(movable_.size() + 1) / 1000);
   }
 
   [[nodiscard]] const LiveSchedule& live() const { return s_.live(); }
@@ -50,16 +59,19 @@ class RecomputeSearch {
   [[nodiscard]] std::uint64_t work() const { return work_ + cone_.work() + 4 * s_.edits(); }
   void commit() { s_.commit(); }
 
-  /// Drops until the peak fits or nothing helps. False where it does not fit in the end; what was reached stays.
+  /// Drops until the peak fits or nothing helps. False where it does not fit in the end; what was
+  /// reached stays.
   bool reach_budget(std::uint64_t work_limit) {
     work_limit_ = work_limit;
     // One look at the whole peak takes long enough to ask each time.
-    while (!fits() && work() <= work_limit && !(rules_.stop && rules_.stop()) && lower_peak(all)) s_.commit();
+    while (!fits() && work() <= work_limit && !(rules_.stop && rules_.stop()) && lower_peak(all))
+      s_.commit();
     work_limit_ = ~std::uint64_t{0};
     return fits();
   }
 
-  /// Takes recomputations out and repairs, for so much work. The schedule must fit, and fits afterwards.
+  /// Takes recomputations out and repairs, for so much work. The schedule must fit, and fits
+  /// afterwards.
   void improve(std::uint64_t work_limit, double heat) {
     prune();
     const std::uint64_t begin = work();
@@ -68,7 +80,8 @@ class RecomputeSearch {
     bool best_is_now = true;
     while (work() < work_limit && !stopped()) {
       if (s_.repeated().empty()) break;
-      const double left = 1 - static_cast<double>(work() - begin) / static_cast<double>(work_limit - begin);
+      const double left =
+          1 - static_cast<double>(work() - begin) / static_cast<double>(work_limit - begin);
       const double temperature = heat * left * left * static_cast<double>(best);
       if (!ruin_and_repair(now, temperature)) continue;
       now = live().ticks();
@@ -114,7 +127,8 @@ class RecomputeSearch {
 
   static constexpr std::size_t all = ~std::size_t{0};
 
-  /// One drop (or several that were found together) at the peak. False where nothing there can be dropped.
+  /// One drop (or several that were found together) at the peak. False where nothing there can be
+  /// dropped.
   bool lower_peak(std::size_t sample) {
     const Occurrence at = live().peak_at();
     const std::uint32_t p = live().slot(at);
@@ -126,12 +140,15 @@ class RecomputeSearch {
       std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
         return a.score != b.score ? a.score > b.score : a.storage < b.storage;
       });
-      const std::size_t batch = sample == all ? std::max<std::size_t>(1, candidates_.size() / batch_share_) : 1;
+      const std::size_t batch =
+          sample == all ? std::max<std::size_t>(1, candidates_.size() / batch_share_) : 1;
       std::size_t done = 0;
       for (const Candidate& c : std::vector<Candidate>(candidates_)) {
         if (apply(c, at, peak)) ++done;
         if (work() > work_limit_ || stopped()) return done > 0;
-        if (done >= batch || (done > 0 && (!live().alive(at) || live().live_during(at) <= rules_.budget))) break;
+        if (done >= batch ||
+            (done > 0 && (!live().alive(at) || live().live_during(at) <= rules_.budget)))
+          break;
       }
       if (done > 0) return true;
     }
@@ -151,14 +168,17 @@ class RecomputeSearch {
     ask_at_ = work() + 1024;
     return stopped_ = rules_.stop();
   }
-  [[nodiscard]] bool may_repeat(std::uint32_t n) const { return rules_.may_repeat(facts_.graph(), n); }
+  [[nodiscard]] bool may_repeat(std::uint32_t n) const {
+    return rules_.may_repeat(facts_.graph(), n);
+  }
 
-  // ---- candidates ---------------------------------------------------------------------------------------------------------
+  // ---- candidates -------------------------------------------------------------------------------
 
   void find_candidates(std::uint32_t p, std::size_t sample) {
     candidates_.clear();
     const std::int64_t excess = live().peak().count - rules_.budget;
-    const std::uint32_t low = live().first_above(rules_.budget), high = live().last_above(rules_.budget);
+    const std::uint32_t low = live().first_above(rules_.budget),
+                        high = live().last_above(rules_.budget);
     const std::size_t count = live().instance_count();
     work_ += 8;
     if (sample == all || count <= 2 * sample) {
@@ -166,22 +186,28 @@ class RecomputeSearch {
       for (Instance i = 0; i < count && !stopped(); ++i) consider(i, p, excess, low, high);
       return;
     }
-    for (std::size_t tries = 0; tries < 12 * sample && candidates_.size() < sample; ++tries, work_ += tries % 4 == 0 ? 1u : 0u)
+    for (std::size_t tries = 0; tries < 12 * sample && candidates_.size() < sample;
+         ++tries, work_ += tries % 4 == 0 ? 1u : 0u)
       consider(random_.below(count), p, excess, low, high);
   }
 
-  void consider(Instance i, std::uint32_t p, std::int64_t excess, std::uint32_t low, std::uint32_t high) {
+  void consider(Instance i, std::uint32_t p, std::int64_t excess, std::uint32_t low,
+                std::uint32_t high) {
     const LiveSchedule& l = live();
-    if (!l.owns_storage(i) || l.bytes(i) == 0 || l.first_slot(i) >= p || l.last_slot(i) <= p) return;
+    if (!l.owns_storage(i) || l.bytes(i) == 0 || l.first_slot(i) >= p || l.last_slot(i) <= p)
+      return;
     if (!find_cone(i, p)) return;
     const double bytes = static_cast<double>(std::min(gain_, excess));
-    const double covered = static_cast<double>(std::min(high, cone_.at) - std::max(low, idle_from_) +
-        1) / static_cast<double>(high - low + 1);
+    const double covered =
+        static_cast<double>(std::min(high, cone_.at) - std::max(low, idle_from_) + 1) /
+        static_cast<double>(high - low + 1);
     const double noise = 1 + noise_ * (2 * random_.uniform() - 1);
-    candidates_.push_back({i, cone_.ticks, bytes * covered * noise / static_cast<double>(cone_.ticks + free_ticks_)});
+    candidates_.push_back(
+        {i, cone_.ticks, bytes * covered * noise / static_cast<double>(cone_.ticks + free_ticks_)});
   }
 
-  // What has to run again, right before the storage's next use after p, so that it can be freed before p.
+  // What has to run again, right before the storage's next use after p, so that it can be freed
+  // before p.
   bool find_cone(Instance storage, std::uint32_t p) {
     const LiveSchedule& l = live();
     gain_ = l.bytes(storage);
@@ -190,22 +216,30 @@ class RecomputeSearch {
     ++work_;
     const bool idle = cone_.start(l, storage, p, [&](Instance i, std::uint32_t made) {
       idle_from_ = std::max(idle_from_, made);
-      if (const std::uint32_t last = l.last_read(i, p); last != none) idle_from_ = std::max(idle_from_, last);
+      if (const std::uint32_t last = l.last_read(i, p); last != none)
+        idle_from_ = std::max(idle_from_, last);
     });
-    if (!idle || !cone_.close(rules_, [&](std::uint32_t t, std::uint32_t reader) { return serve(t, reader, storage, p); })) return false;
+    if (!idle || !cone_.close(rules_, [&](std::uint32_t t, std::uint32_t reader) {
+          return serve(t, reader, storage, p);
+        }))
+      return false;
     if (gain_ <= 0) return false;
     take_off_what_moves();
     return true;
   }
 
-  // An input of the cone is there anyway, or is kept until the cone runs, or is computed again as well.
+  // An input of the cone is there anyway, or is kept until the cone runs, or is computed again as
+  // well.
   bool serve(std::uint32_t t, std::uint32_t reader, Instance dropped, std::uint32_t p) {
     ++work_;
     const LiveSchedule& l = live();
     const StepGraph& g = facts_.graph();
-    if (const NodeId producer = g.values()[t].producer; producer.valid() && cone_.has(producer.index)) return true;
+    if (const NodeId producer = g.values()[t].producer;
+        producer.valid() && cone_.has(producer.index))
+      return true;
     const Instance i = l.newest(t, cone_.at);
-    const bool again = i == none || l.storage_of(i) == dropped || !l.exists(t, cone_.at) || facts_.overwrites(reader, t);
+    const bool again = i == none || l.storage_of(i) == dropped || !l.exists(t, cone_.at) ||
+                       facts_.overwrites(reader, t);
     if (again) {
       cone_.need(t);
       return true;
@@ -215,7 +249,8 @@ class RecomputeSearch {
     const bool over_p = l.last_slot(s) < p;
     const std::int64_t room = rules_.budget - l.most_live(l.last_slot(s) + 1, cone_.at);
     if (l.bytes(s) <= room) return true;
-    const bool small = static_cast<double>(l.bytes(s)) * extend_ratio_ <= static_cast<double>(l.bytes(dropped));
+    const bool small =
+        static_cast<double>(l.bytes(s)) * extend_ratio_ <= static_cast<double>(l.bytes(dropped));
     const NodeId producer = g.values()[t].producer;
     const bool possible = producer.valid() && may_repeat(producer.index);
     if (!small && possible) {
@@ -226,13 +261,15 @@ class RecomputeSearch {
     return gain_ > 0;
   }
 
-  // A cone node whose last run served nobody but the cone moves instead of running again: no time is paid for it.
+  // A cone node whose last run served nobody but the cone moves instead of running again: no time
+  // is paid for it.
   void take_off_what_moves() {
     const LiveSchedule& l = live();
     for (std::size_t k = cone_.nodes.size(); k > 0; --k) {
       const std::uint32_t n = cone_.nodes[k - 1];
       const auto runs = l.occurrences(n);
-      const auto it = std::partition_point(runs.begin(), runs.end(), [&](Occurrence x) { return l.slot(x) < cone_.at; });
+      const auto it = std::partition_point(runs.begin(), runs.end(),
+                                           [&](Occurrence x) { return l.slot(x) < cone_.at; });
       if (it == runs.begin()) continue;
       const Occurrence y = *(it - 1);
       if (rules_.keep_order && it - 1 == runs.begin()) continue;
@@ -248,7 +285,8 @@ class RecomputeSearch {
     if (count == 0) return false;
     for (std::size_t k = 0; k < count; ++k) {
       const Instance i = l.made_by(y, k);
-      for (std::uint32_t r = l.next_read(i, 0); r != none && r < cone_.at; r = l.next_read(i, r + 1)) {
+      for (std::uint32_t r = l.next_read(i, 0); r != none && r < cone_.at;
+           r = l.next_read(i, r + 1)) {
         const Occurrence reader = l.at(r);
         if (reader == l.end() || movable_[l.node(reader)] != round_) return false;
       }
@@ -256,14 +294,17 @@ class RecomputeSearch {
     return true;
   }
 
-  // ---- edits --------------------------------------------------------------------------------------------------------------
+  // ---- edits ------------------------------------------------------------------------------------
 
   bool apply(const Candidate& c, Occurrence at, std::int64_t peak) {
     const LiveSchedule& l = live();
     if (!l.alive(at)) return false;
     const std::uint32_t p = l.slot(at);
-    if (!l.owns_storage(c.storage) || l.first_slot(c.storage) >= p || l.last_slot(c.storage) <= p || !find_cone(c.storage, p)) return false;
-    if (cone_.ticks > 2 * c.ticks + free_ticks_) return false;  // drops before it in the same batch made it dear
+    if (!l.owns_storage(c.storage) || l.first_slot(c.storage) >= p || l.last_slot(c.storage) <= p ||
+        !find_cone(c.storage, p))
+      return false;
+    // drops before it in the same batch made it dear
+    if (cone_.ticks > 2 * c.ticks + free_ticks_) return false;
     const std::int64_t here = l.live_during(at);
     const std::size_t mark = s_.mark();
     s_.run_again(cone_.nodes, l.at(cone_.at), rules_.keep_order);
@@ -272,7 +313,8 @@ class RecomputeSearch {
     return false;
   }
 
-  // New occurrences must stay below the peak that is being lowered, or two drops could chase each other for ever.
+  // New occurrences must stay below the peak that is being lowered, or two drops could chase each
+  // other for ever.
   [[nodiscard]] bool lower_than(std::int64_t peak) const {
     for (Occurrence x : s_.run_again_last())
       if (live().alive(x) && live().live_during(x) >= peak) return false;
@@ -282,9 +324,11 @@ class RecomputeSearch {
   bool ruin_and_repair(std::int64_t now, double temperature) {
     const std::size_t mark = s_.mark();
     ruin();
-    const bool repaired = live().valid() && repair(now + static_cast<std::int64_t>(temperature * 4) + 1);
+    const bool repaired =
+        live().valid() && repair(now + static_cast<std::int64_t>(temperature * 4) + 1);
     const double worse = static_cast<double>(live().ticks() - now);
-    if (repaired && (worse <= 0 || (temperature > 0 && random_.uniform() < std::exp(-worse / temperature)))) {
+    if (repaired &&
+        (worse <= 0 || (temperature > 0 && random_.uniform() < std::exp(-worse / temperature)))) {
       s_.commit();
       return true;
     }
@@ -319,7 +363,8 @@ class RecomputeSearch {
   bool repair(std::int64_t most_ticks) {
     noise_ = 0.5;
     bool ok = true;
-    // Few candidates make repairs differ, many make them good: measured, a mixture is best, and mostly few.
+    // Few candidates make repairs differ, many make them good: measured, a mixture is best, and
+    // mostly few.
     constexpr std::size_t samples[] = {2, 2, 3, 3, 3, 4, 4, 8};
     const std::size_t sample = samples[random_.below(8)];
     for (int steps = 0; ok && !fits(); ++steps)
@@ -337,7 +382,8 @@ class RecomputeSearch {
   ConeFinder cone_;
   std::int64_t gain_ = 0;        // bytes less at the peak, with the cone found last
   std::uint32_t idle_from_ = 0;  // slot of the storage's last use before the peak
-  std::vector<std::uint32_t> movable_;  // by node: round_, where its run moves instead of coming again
+  // by node: round_, where its run moves instead of coming again
+  std::vector<std::uint32_t> movable_;
   std::vector<Candidate> candidates_;
   std::uint32_t round_ = 0;
   std::uint64_t work_ = 0, asked_ = 0, ask_at_ = 0, work_limit_ = ~std::uint64_t{0};
@@ -345,7 +391,8 @@ class RecomputeSearch {
   std::int64_t free_ticks_ = 1;
   std::size_t batch_share_ = 32;  // so many drops at once: the candidates divided by this
   double extend_ratio_ = 8;
-  double noise_ = 0;  // how far a candidate's score may be off at random: 0.25 for a quarter up or down
+  // how far a candidate's score may be off at random: 0.25 for a quarter up or down
+  double noise_ = 0;
 };
 
 }  // namespace reprise

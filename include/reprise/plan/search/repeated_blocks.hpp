@@ -1,12 +1,14 @@
 #pragma once
-// Which nodes do the same thing in different blocks of a repetitive graph: a decision for one is worth trying for all.
+// Which nodes do the same thing in different blocks of a repetitive graph: a decision for one is
+// worth trying for all.
 //
 //   x ─conv─ relu ─conv─ relu ─conv─ relu ─loss         conv: {0, 2, 4}, relu: {1, 3, 5}, loss: {6}
 //                                                       loss, backward, …: classes of one, or mirrored ones
 //
-// Nodes are twins where op, phase, sizes and workspace are the same, and so are those of what makes their inputs and of what reads
-// their outputs, a few steps around (colour refinement). Measured times are left out: they are never the same twice.
-// The first and the last blocks border on something else and fall out of the class; they are decided on their own.
+// Nodes are twins where op, phase, sizes and workspace are the same, and so are those of what makes
+// their inputs and of what reads their outputs, a few steps around (colour refinement). Measured
+// times are left out: they are never the same twice. The first and the last blocks border on
+// something else and fall out of the class; they are decided on their own.
 
 #include <algorithm>
 #include <cstdint>
@@ -22,12 +24,14 @@ namespace reprise {
 
 class RepeatedBlocks {
  public:
-  explicit RepeatedBlocks(const StepGraph& graph, int steps = 2) : graph_(graph), colour_(graph.node_count()), place_(graph.node_count()) {
+  explicit RepeatedBlocks(const StepGraph& graph, int steps = 2)
+      : graph_(graph), colour_(graph.node_count()), place_(graph.node_count()) {
     for (std::uint32_t n = 0; n < colour_.size(); ++n) colour_[n] = own_colour(n);
     for (int k = 0; k < steps; ++k) refine();
     std::unordered_map<std::uint64_t, std::uint32_t> classes;
     for (std::uint32_t n = 0; n < colour_.size(); ++n) {
-      const auto [it, fresh] = classes.emplace(colour_[n], static_cast<std::uint32_t>(members_.size()));
+      const auto [it, fresh] =
+          classes.emplace(colour_[n], static_cast<std::uint32_t>(members_.size()));
       if (fresh) members_.emplace_back();
       class_.push_back(it->second);
       place_[n] = static_cast<std::uint32_t>(members_[it->second].size());
@@ -36,29 +40,37 @@ class RepeatedBlocks {
   }
 
   /// The node and its twins, in the graph's order.
-  [[nodiscard]] std::span<const std::uint32_t> twins(std::uint32_t n) const { return members_[class_[n]]; }
+  [[nodiscard]] std::span<const std::uint32_t> twins(std::uint32_t n) const {
+    return members_[class_[n]];
+  }
   /// Which of its twins the node is.
   [[nodiscard]] std::uint32_t place(std::uint32_t n) const { return place_[n]; }
 
-  /// What `b` is to `a`, as seen from twin number t of a: in the same direction where both classes run alike, mirrored where one is
-  /// of the backward pass. None (0xffffffff) where there is no such twin.
+  /// What `b` is to `a`, as seen from twin number t of a: in the same direction where both classes
+  /// run alike, mirrored where one is of the backward pass. None (0xffffffff) where there is no
+  /// such twin.
   [[nodiscard]] std::uint32_t counterpart(std::uint32_t a, std::uint32_t b, std::uint32_t t) const {
     const auto of_b = twins(b);
     const bool mirrored = graph_.nodes()[a].phase != graph_.nodes()[b].phase;
     const std::int64_t away = std::int64_t{t} - place(a);
     const std::int64_t at = std::int64_t{place(b)} + (mirrored ? -away : away);
-    return at < 0 || at >= static_cast<std::int64_t>(of_b.size()) ? 0xffffffffu : of_b[static_cast<std::size_t>(at)];
+    return at < 0 || at >= static_cast<std::int64_t>(of_b.size())
+               ? 0xffffffffu
+               : of_b[static_cast<std::size_t>(at)];
   }
 
  private:
-  static void mix(std::uint64_t& h, std::uint64_t x) { h = (h ^ x) * 0x9e3779b97f4a7c15u, h ^= h >> 29; }
+  static void mix(std::uint64_t& h, std::uint64_t x) {
+    h = (h ^ x) * 0x9e3779b97f4a7c15u, h ^= h >> 29;
+  }
 
   [[nodiscard]] std::uint64_t own_colour(std::uint32_t n) const {
     const Node& node = graph_.nodes()[n];
     std::uint64_t h = std::hash<std::string>{}(node.op);
     mix(h, static_cast<std::uint64_t>(node.phase));
     mix(h, static_cast<std::uint64_t>(node.workspace.count));
-    for (ValueId v : graph_.outputs(NodeId{n})) mix(h, static_cast<std::uint64_t>(graph_.value(v).bytes.count) * 2 + 1);
+    for (ValueId v : graph_.outputs(NodeId{n}))
+      mix(h, static_cast<std::uint64_t>(graph_.value(v).bytes.count) * 2 + 1);
     return h;
   }
 
@@ -67,8 +79,9 @@ class RepeatedBlocks {
     for (std::uint32_t n = 0; n < colour_.size(); ++n) {
       std::uint64_t h = colour_[n];
       for (ValueId v : graph_.inputs(NodeId{n}))
-        mix(h, graph_.value(v).producer.valid() ? colour_[graph_.value(v).producer.index]
-                                                : static_cast<std::uint64_t>(graph_.value(v).bytes.count));
+        mix(h, graph_.value(v).producer.valid()
+                   ? colour_[graph_.value(v).producer.index]
+                   : static_cast<std::uint64_t>(graph_.value(v).bytes.count));
       for (ValueId v : graph_.outputs(NodeId{n}))
         for (NodeId r : graph_.readers(v)) mix(h, colour_[r.index]);
       next[n] = h;

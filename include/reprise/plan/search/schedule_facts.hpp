@@ -1,5 +1,6 @@
 #pragma once
-// What a schedule of a graph has to know about each node, looked up once: what it reads, what it makes out of what, what it updates.
+// What a schedule of a graph has to know about each node, looked up once: what it reads, what it
+// makes out of what, what it updates.
 //
 //   ScheduleFacts facts{graph};             of the toy graph of the plan format:
 //   facts.reads(2)                          flat reads 3
@@ -10,8 +11,9 @@
 //
 //   facts.adapter()                         the same as a graph for Boost.Graph's algorithms, data edges alone
 //
-// Persistent values that nobody overwrites are left out everywhere: nothing about them can change. The lists are for the annealer,
-// which asks for them a million times a second; whoever asks less often searches the adapter.
+// Persistent values that nobody overwrites are left out everywhere: nothing about them can change.
+// The lists are for the annealer, which asks for them a million times a second; whoever asks less
+// often searches the adapter.
 
 #include <algorithm>
 #include <cstdint>
@@ -31,7 +33,7 @@ class ScheduleFacts {
     std::uint32_t target = none;  ///< what it is a view of or overwrites
     bool target_here = false;     ///< the target is another output of the same node
     bool overwrites = false;
-    bool published = true;        ///< false where another output of the same node overwrites it
+    bool published = true;  ///< false where another output of the same node overwrites it
   };
   static constexpr std::uint32_t none = 0xffffffffu;
 
@@ -45,14 +47,16 @@ class ScheduleFacts {
 
   [[nodiscard]] const StepGraph& graph() const { return *graph_; }
   [[nodiscard]] const GraphAdapter<StepGraph>& adapter() const { return adapter_; }
-  /// Values that the node reads, each once, targets included; without persistent ones that nobody overwrites.
+  /// Values that the node reads, each once, targets included; without persistent ones that nobody
+  /// overwrites.
   [[nodiscard]] std::span<const std::uint32_t> reads(std::uint32_t n) const { return reads_[n]; }
   /// Targets stand before what is made out of them; persistent outputs are left out.
   [[nodiscard]] std::span<const Output> outputs(std::uint32_t n) const { return outputs_[n]; }
   /// Whether the node takes this value's storage over.
   [[nodiscard]] bool overwrites(std::uint32_t n, std::uint32_t v) const {
     const auto made = outputs_[n];
-    return std::any_of(made.begin(), made.end(), [&](const Output& o) { return o.overwrites && o.target == v; });
+    return std::any_of(made.begin(), made.end(),
+                       [&](const Output& o) { return o.overwrites && o.target == v; });
   }
   [[nodiscard]] bool is_viewed(std::uint32_t v) const { return viewed_[v]; }
   [[nodiscard]] bool is_overwritten(std::uint32_t storage) const { return overwritten_[storage]; }
@@ -76,8 +80,12 @@ class ScheduleFacts {
     std::uint32_t before = 0;  ///< how many updaters stand before the node
   };
   [[nodiscard]] std::span<const Update> all_updates() const { return updates_; }
-  [[nodiscard]] std::span<const Bound> read_bounds(std::uint32_t n) const { return read_bounds_[n]; }
-  [[nodiscard]] std::span<const std::uint32_t> updates_by(std::uint32_t n) const { return updates_by_[n]; }
+  [[nodiscard]] std::span<const Bound> read_bounds(std::uint32_t n) const {
+    return read_bounds_[n];
+  }
+  [[nodiscard]] std::span<const std::uint32_t> updates_by(std::uint32_t n) const {
+    return updates_by_[n];
+  }
 
  private:
   void find_overwritten_storages() {
@@ -89,7 +97,8 @@ class ScheduleFacts {
   void add_node(NodeId n) {
     std::vector<std::uint32_t> reads;
     const auto read = [&](ValueId v) {
-      if (tracked(v) && std::find(reads.begin(), reads.end(), v.index) == reads.end()) reads.push_back(v.index);
+      if (tracked(v) && std::find(reads.begin(), reads.end(), v.index) == reads.end())
+        reads.push_back(v.index);
     };
     for (ValueId v : graph_->inputs(n)) read(v);
     std::vector<Output> outputs;
@@ -115,7 +124,10 @@ class ScheduleFacts {
 
   static void sort_by_target(std::vector<Output>& outputs) {
     std::vector<Output> sorted;
-    const auto has = [&](std::uint32_t v) { return std::any_of(sorted.begin(), sorted.end(), [&](const Output& o) { return o.value == v; }); };
+    const auto has = [&](std::uint32_t v) {
+      return std::any_of(sorted.begin(), sorted.end(),
+                         [&](const Output& o) { return o.value == v; });
+    };
     while (sorted.size() < outputs.size())
       for (const Output& o : outputs)
         if (!has(o.value) && (!o.target_here || has(o.target))) sorted.push_back(o);
@@ -170,7 +182,8 @@ class ScheduleFacts {
     double total = 0;
     for (const Node& n : graph_->nodes()) total += n.time.count;
     scale_ = total > 0 ? 0x1p46 / total : 1;
-    for (const Node& n : graph_->nodes()) ticks_.push_back(static_cast<std::int64_t>(n.time.count * scale_ + 0.5));
+    for (const Node& n : graph_->nodes())
+      ticks_.push_back(static_cast<std::int64_t>(n.time.count * scale_ + 0.5));
   }
 
   const StepGraph* graph_;

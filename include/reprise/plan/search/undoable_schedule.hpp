@@ -1,5 +1,6 @@
 #pragma once
-// A LiveSchedule whose edits can be taken back, and what searches over it share: their rules and their random numbers.
+// A LiveSchedule whose edits can be taken back, and what searches over it share: their rules and
+// their random numbers.
 //
 //   const std::size_t mark = s.mark();
 //   s.take_out(x, keep_order);                 x goes, and with it what ran for x alone
@@ -37,7 +38,9 @@ class UndoableSchedule {
  public:
   using Occurrence = LiveSchedule::Occurrence;
 
-  UndoableSchedule(const ScheduleFacts& facts, std::span<const NodeId> schedule) { restart(facts, schedule); }
+  UndoableSchedule(const ScheduleFacts& facts, std::span<const NodeId> schedule) {
+    restart(facts, schedule);
+  }
 
   /// Begins anew with another schedule.
   void restart(const ScheduleFacts& facts, std::span<const NodeId> schedule) {
@@ -97,8 +100,9 @@ class UndoableSchedule {
     for (Occurrence y : makers) remove_if_dead(y, keep_first);
   }
 
-  /// Runs the nodes again, in this order, right before `before`, and takes out the runs before them whose results nobody reads any
-  /// more. The new occurrences are in run_again_last() until the next call.
+  /// Runs the nodes again, in this order, right before `before`, and takes out the runs before them
+  /// whose results nobody reads any more. The new occurrences are in run_again_last() until the
+  /// next call.
   void run_again(std::span<const std::uint32_t> nodes, Occurrence before, bool keep_first) {
     run_again_.clear();
     for (std::uint32_t n : nodes) run_again_.push_back(insert(n, before));
@@ -110,8 +114,8 @@ class UndoableSchedule {
   }
   [[nodiscard]] std::span<const Occurrence> run_again_last() const { return run_again_; }
 
-  /// What edits have cost so far, taken back ones included: what limits are counted in. One edit of a node that reads and makes
-  /// little is about one.
+  /// What edits have cost so far, taken back ones included: what limits are counted in. One edit of
+  /// a node that reads and makes little is about one.
   [[nodiscard]] std::uint64_t edits() const { return live_->changes() / 4; }
 
   [[nodiscard]] std::size_t mark() const { return log_.size(); }
@@ -121,7 +125,8 @@ class UndoableSchedule {
     for (; log_.size() > mark; log_.pop_back()) {
       const Edit e = log_.back();
       if (e.inserted) live_->remove(e.occurrence);
-      else live_->insert(NodeId{e.node}, e.before);  // gets its old handle back: spares are used last in, first out
+      // gets its old handle back: spares are used last in, first out
+      else live_->insert(NodeId{e.node}, e.before);
       note_repeats(e.node);
     }
   }
@@ -138,7 +143,8 @@ class UndoableSchedule {
   [[nodiscard]] std::vector<Occurrence> makers_of(Occurrence x) const {
     std::vector<Occurrence> makers;
     for (std::uint32_t v : live_->facts().reads(live_->node(x)))
-      if (const LiveSchedule::Instance i = live_->newest(v, live_->slot(x)); i != none) makers.push_back(live_->maker(i));
+      if (const LiveSchedule::Instance i = live_->newest(v, live_->slot(x)); i != none)
+        makers.push_back(live_->maker(i));
     return makers;
   }
 

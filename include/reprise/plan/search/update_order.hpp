@@ -3,7 +3,8 @@
 //
 //   norm updates mean, sum reads it        own order: norm, sum      sum, norm: broken() == 1, sum reads too early
 //
-// A node updates on its first occurrence alone; recounted is what an occurrence that came or went has to do with.
+// A node updates on its first occurrence alone; recounted is what an occurrence that came or went
+// has to do with.
 
 #include <cstddef>
 #include <cstdint>
@@ -33,13 +34,16 @@ class UpdateOrder {
     const auto& update = facts_.all_updates()[u];
     std::uint32_t broken = 0;
     for (std::size_t i = 1; i < update.updaters.size(); ++i)
-      if (order_.first_slot(update.updaters[i - 1]) > order_.first_slot(update.updaters[i])) ++broken;
+      if (order_.first_slot(update.updaters[i - 1]) > order_.first_slot(update.updaters[i]))
+        ++broken;
     for (std::uint32_t n : update.readers) {
       std::uint32_t before = 0;
       for (const auto& b : facts_.read_bounds(n))
         if (b.update == u) before = b.before;
       const std::uint32_t low = before == 0 ? 0 : order_.first_slot(update.updaters[before - 1]);
-      const std::uint32_t high = before == update.updaters.size() ? ScheduleFacts::none : order_.first_slot(update.updaters[before]);
+      const std::uint32_t high = before == update.updaters.size()
+                                     ? ScheduleFacts::none
+                                     : order_.first_slot(update.updaters[before]);
       for (OccurrenceOrder::Occurrence x : order_.runs(n))
         if (order_.slot(x) < low || order_.slot(x) > high) ++broken;
     }

@@ -1,11 +1,13 @@
 #pragma once
-// The default strategy: annealing over whole schedules (penalised_search.hpp), from the graph's own order and from the best that the
-// other strategies and a greedy search (recompute_search.hpp) find. Small graphs are solved exactly (exhaustive.hpp) where that takes little.
+// The default strategy: annealing over whole schedules (penalised_search.hpp), from the graph's own
+// order and from the best that the other strategies and a greedy search (recompute_search.hpp)
+// find. Small graphs are solved exactly (exhaustive.hpp) where that takes little.
 //
-// It falls short where the least feasible peak needs an order that no sequence of single drops leads to; graphs of that kind
-// are small in practice, and then the exact search finds them.
+// It falls short where the least feasible peak needs an order that no sequence of single drops
+// leads to; graphs of that kind are small in practice, and then the exact search finds them.
 //
-// The work is bounded by the number of nodes, not by the clock: about a second for a thousand nodes, five for ten thousand.
+// The work is bounded by the number of nodes, not by the clock: about a second for a thousand
+// nodes, five for ten thousand.
 
 #include <algorithm>
 #include <cmath>
@@ -28,7 +30,8 @@ class Anneal {
   struct Options {
     std::size_t exact_states = 60'000;  ///< what the exact search may look at; 0 to go without it
     double heat = 0.002;                ///< first temperature, as a share of the schedule's time
-    bool other_strategies = true;       ///< start from what mu-two, min-cut and chain-dp find as well
+    /// start from what mu-two, min-cut and chain-dp find as well
+    bool other_strategies = true;
   };
 
   Anneal() = default;
@@ -71,11 +74,13 @@ class Anneal {
         rules_.keep.assign(graph.node_count(), false);
         for (NodeId n : request.keep) rules_.keep[n.index] = true;
       }
-      work_ = static_cast<std::uint64_t>(static_cast<double>(default_search_work(graph.node_count())) * request.effort);
+      work_ = static_cast<std::uint64_t>(
+          static_cast<double>(default_search_work(graph.node_count())) * request.effort);
     }
 
-    // What others find and one greedy start, then annealing through what does not fit, and a last search inside the budget. The greed
-    // gets little: where it does not fit soon it seldom fits well.
+    // What others find and one greedy start, then annealing through what does not fit, and a last
+    // search inside the budget. The greed gets little: where it does not fit soon it seldom fits
+    // well.
     Schedule best() {
       const bool large = graph_.node_count() > 5000, huge = graph_.node_count() > 12'000;
       if (options_.other_strategies) from_others(large);
@@ -85,9 +90,11 @@ class Anneal {
       const bool possible = rules_.budget >= floor_bytes(graph_).count;
       for (std::size_t k = 0; k < std::size(rounds) && possible && !stop_(); ++k) {
         if (rounds[k].last_resort && found_) continue;
-        if (found_ && (huge || (large && k > 0))) break;  // a round would change little in the time that there is
+        // a round would change little in the time that there is
+        if (found_ && (huge || (large && k > 0))) break;
         cross(rounds[k], k);
-        report(done = std::min(1.0, done + rounds[k].share));  // with the last resort they are more than the whole
+        // with the last resort they are more than the whole
+        report(done = std::min(1.0, done + rounds[k].share));
       }
       if (!found_) smallest_peak();
       if (found_ && !stop_()) {
@@ -108,7 +115,8 @@ class Anneal {
       take(search.live());
     }
 
-    // From the graph's own order, hot, then cool from the best so far. Where nothing fits yet, hotter and dearer from the start.
+    // From the graph's own order, hot, then cool from the best so far. Where nothing fits yet,
+    // hotter and dearer from the start.
     struct Round {
       bool afresh = false;
       double heat = 0, price = 1;  // price: how many times the usual first one
@@ -116,20 +124,24 @@ class Anneal {
       bool last_resort = false;
       bool keep_order = false;
     };
-    static constexpr Round rounds[] = {{true, 3, 1, 0.2, false, false},  {false, 0.5, 1, 0.1, false, false}, {true, 10, 1, 0.2, false, true},
-                                       {true, 30, 10, 0.3, true, false}, {false, 1, 1, 0.15, false, false},  {false, 0.3, 1, 0.1, false, false}};
+    static constexpr Round rounds[] = {
+        {true, 3, 1, 0.2, false, false},   {false, 0.5, 1, 0.1, false, false},
+        {true, 10, 1, 0.2, false, true},   {true, 30, 10, 0.3, true, false},
+        {false, 1, 1, 0.15, false, false}, {false, 0.3, 1, 0.1, false, false}};
 
     void cross(const Round& round, std::uint64_t k) {
       const Schedule own = own_order(graph_);
       SearchRules rules = rules_;
       rules.keep_order = rules.keep_order || round.keep_order;
-      PenalisedSearch search{facts_, round.afresh || !found_ ? own : best_, rules, request_.seed * 7919 + k};
+      PenalisedSearch search{facts_, round.afresh || !found_ ? own : best_, rules,
+                             request_.seed * 7919 + k};
       search.run(static_cast<std::uint64_t>(round.share * static_cast<double>(work_)), round.heat,
                  round.price * PenalisedSearch::first_price(facts_, rules_.budget));
       if (search.found()) take({facts_, search.best()});
     }
 
-    // Nothing fits: what is the least that does? Halves the way from the budget to the smallest peak so far, again and again.
+    // Nothing fits: what is the least that does? Halves the way from the budget to the smallest
+    // peak so far, again and again.
     void smallest_peak() {
       if (!stop_()) from(own_order(graph_), work_ / 4);
       if (options_.other_strategies && graph_.node_count() <= 5000) start_from(MuTwoExact{}, 0.3);
@@ -166,7 +178,9 @@ class Anneal {
       if (!live.valid()) return;
       const std::int64_t peak = live.peak().count, ticks = live.ticks();
       const bool fits = peak <= rules_.budget;
-      const bool better = best_.empty() || (fits != found_ ? fits : fits ? ticks < ticks_ : peak < peak_);
+      const bool better = best_.empty() || (fits != found_ ? fits
+                                            : fits         ? ticks < ticks_
+                                                           : peak < peak_);
       if (!better) return;
       best_ = live.schedule();
       found_ = fits;
@@ -175,7 +189,9 @@ class Anneal {
     }
 
     void report(double share) const {
-      if (request_.progress) request_.progress({"anneal", share, {peak_}, {static_cast<double>(ticks_) / facts_.ticks_per_us()}});
+      if (request_.progress)
+        request_.progress(
+            {"anneal", share, {peak_}, {static_cast<double>(ticks_) / facts_.ticks_per_us()}});
     }
 
     const StepGraph& graph_;

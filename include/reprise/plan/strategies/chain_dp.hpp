@@ -1,6 +1,7 @@
 #pragma once
-// Checkpointing of a chain of blocks (chain_blocks.hpp) by dynamic programming: Beaumont et al., "Optimal checkpointing for
-// heterogeneous chains" (the algorithm behind Rotor), with several ways of keeping a block and results that stay where they are.
+// Checkpointing of a chain of blocks (chain_blocks.hpp) by dynamic programming: Beaumont et al.,
+// "Optimal checkpointing for heterogeneous chains" (the algorithm behind Rotor), with several ways
+// of keeping a block and results that stay where they are.
 //
 //   For blocks i … j, with what is handed to i in memory and m bytes free, the least time of
 //     run i, keeping some of what its backward part needs; do i+1 … j; make the rest of i again; i's backward part; or
@@ -8,9 +9,10 @@
 //
 //   chain of 4, room for 2:   F1 F2 F3 F4 B4   F1 F2 F3 B3   F1 F2 B2 B1      (one of several)
 //
-// On chains of single nodes this is optimal among schedules that keep what they keep until it is used. Memory is counted in slots,
-// so the schedules of a few smaller rooms are tried as well, and the fastest that fits by the exact simulator is taken. It falls
-// short where much crosses block borders (long skips).
+// On chains of single nodes this is optimal among schedules that keep what they keep until it is
+// used. Memory is counted in slots, so the schedules of a few smaller rooms are tried as well, and
+// the fastest that fits by the exact simulator is taken. It falls short where much crosses block
+// borders (long skips).
 
 #include <algorithm>
 #include <cstdint>
@@ -25,7 +27,8 @@ namespace reprise {
 class ChainDp {
  public:
   struct Options {
-    std::size_t slots = 120;  ///< that memory is counted in, for chains of most_blocks; more for shorter ones
+    /// that memory is counted in, for chains of most_blocks; more for shorter ones
+    std::size_t slots = 120;
     std::size_t most_blocks = 60;
     std::size_t ways = 8;  ///< of keeping a block, at most about so many
   };
@@ -45,7 +48,10 @@ class ChainDp {
   class Run {
    public:
     Run(const ScheduleFacts& facts, const PlanRequest& request, const Options& options)
-        : facts_(facts), graph_(facts.graph()), request_(request), options_(options),
+        : facts_(facts),
+          graph_(facts.graph()),
+          request_(request),
+          options_(options),
           stop_(request),
           chain_(facts, options.most_blocks, options.ways, [this] { return stop_(); }) {}
 
@@ -56,7 +62,8 @@ class ChainDp {
       const std::int64_t free = request_.budget.count - graph_.persistent_bytes().count;
       if (free <= 0) return chosen;
       const std::size_t shorter = options_.most_blocks / blocks().size();
-      const std::size_t wanted = options_.slots * std::clamp<std::size_t>(shorter * shorter * shorter, 1, 30);
+      const std::size_t wanted =
+          options_.slots * std::clamp<std::size_t>(shorter * shorter * shorter, 1, 30);
       unit_ = std::max<std::int64_t>(1, free / static_cast<std::int64_t>(wanted));
       const auto slots = static_cast<std::size_t>(free / unit_);
       most_ = slots + slots / 4;
@@ -71,7 +78,8 @@ class ChainDp {
         Simulation c = simulate(graph_, s);
         if (!c.valid) continue;
         const bool fits = c.peak <= request_.budget, chosen_fits = cost.peak <= request_.budget;
-        if (fits != chosen_fits ? !fits : fits ? c.time >= cost.time : c.peak >= cost.peak) continue;
+        if (fits != chosen_fits ? !fits : fits ? c.time >= cost.time : c.peak >= cost.peak)
+          continue;
         chosen = std::move(s);
         cost = std::move(c);
         if (fits) break;
@@ -84,13 +92,18 @@ class ChainDp {
     struct Cell {
       float time = unreachable;
       std::int16_t split = 0;  // k: hand on to block first + k; 0: keep some of the first block
-      std::int16_t way = 0;    // which way of keeping; with a split, whether what was handed on stays for the blocks before it
+      // which way of keeping; with a split, whether what was handed on stays for the blocks before
+      // it
+      std::int16_t way = 0;
     };
 
     [[nodiscard]] const std::vector<ChainBlock>& blocks() const { return chain_.blocks(); }
-    [[nodiscard]] std::size_t slots_of(std::int64_t bytes) const { return static_cast<std::size_t>((bytes + unit_ / 2) / unit_); }
+    [[nodiscard]] std::size_t slots_of(std::int64_t bytes) const {
+      return static_cast<std::size_t>((bytes + unit_ / 2) / unit_);
+    }
 
-    // there: 1 where what the last block hands on is in memory already, within the m slots, until that block's backward part has run.
+    // there: 1 where what the last block hands on is in memory already, within the m slots, until
+    // that block's backward part has run.
     [[nodiscard]] Cell& at(std::size_t i, std::size_t j, std::size_t m, std::size_t there) {
       return table_[((i * blocks().size() + j) * (most_ + 1) + m) * 2 + there];
     }
@@ -103,7 +116,8 @@ class ChainDp {
         for (std::size_t i = 0; i + length <= count; ++i) {
           if (stop_()) return false;
           for (std::size_t m = 0; m <= most_; ++m)
-            for (std::size_t there : {0u, 1u}) at(i, i + length - 1, m, there) = solve(i, i + length - 1, m, there);
+            for (std::size_t there : {0u, 1u})
+              at(i, i + length - 1, m, there) = solve(i, i + length - 1, m, there);
         }
       return true;
     }
@@ -113,16 +127,21 @@ class ChainDp {
       const bool reached = slots_of(b.needs) <= m;
       Cell best;
       if (i == j) {
-        if (reached) best.time = static_cast<float>(b.backward_time + (there != 0 ? b.ways.back().again : b.forward_time));
+        if (reached)
+          best.time = static_cast<float>(b.backward_time +
+                                         (there != 0 ? b.ways.back().again : b.forward_time));
         return best;
       }
       const auto better = [&](float time, std::size_t split, std::size_t way) {
-        if (time < best.time) best = {time, static_cast<std::int16_t>(split), static_cast<std::int16_t>(way)};
+        if (time < best.time)
+          best = {time, static_cast<std::int16_t>(split), static_cast<std::int16_t>(way)};
       };
       for (std::size_t w = 0; w < b.ways.size() && reached; ++w) {
         const std::size_t kept = slots_of(b.ways[w].bytes);
         if (kept > m || at(i + 1, j, m - kept, there).time == unreachable) continue;
-        better(static_cast<float>(b.forward_time + b.backward_time + b.ways[w].again) + at(i + 1, j, m - kept, there).time, 0, w);
+        better(static_cast<float>(b.forward_time + b.backward_time + b.ways[w].again) +
+                   at(i + 1, j, m - kept, there).time,
+               0, w);
       }
       float run = 0;
       for (std::size_t k = i + 1; k <= j; ++k) {
@@ -130,8 +149,10 @@ class ChainDp {
         const std::size_t handed = slots_of(blocks()[k - 1].handed_on);
         if (handed > m || at(k, j, m - handed, there).time == unreachable) continue;
         const float right = run + at(k, j, m - handed, there).time;
-        if (at(i, k - 1, m, 0).time < unreachable) better(right + at(i, k - 1, m, 0).time, k - i, 0);
-        if (at(i, k - 1, m, 1).time < unreachable) better(right + at(i, k - 1, m, 1).time, k - i, 1);
+        if (at(i, k - 1, m, 0).time < unreachable)
+          better(right + at(i, k - 1, m, 0).time, k - i, 0);
+        if (at(i, k - 1, m, 1).time < unreachable)
+          better(right + at(i, k - 1, m, 1).time, k - i, 1);
       }
       return best;
     }
@@ -153,7 +174,8 @@ class ChainDp {
         for (std::uint32_t n : b.backward) out.run(n);
         return;
       }
-      const std::size_t k = i + static_cast<std::size_t>(cell.split), handed = slots_of(blocks()[k - 1].handed_on);
+      const std::size_t k = i + static_cast<std::size_t>(cell.split),
+                        handed = slots_of(blocks()[k - 1].handed_on);
       for (std::size_t x = i; x < k; ++x) {
         forward(x, blocks()[x].ways.back(), out);
         if (x > i) forget_handed_on(x - 1, out);
@@ -168,18 +190,19 @@ class ChainDp {
       const ChainBlock& b = blocks()[i];
       if (!ran_[i])
         for (std::uint32_t n : b.forward) out.run(n);
-      else
-        out.make(wanted(b, keep));
+      else out.make(wanted(b, keep));
       ran_[i] = true;
       for (std::uint32_t s : b.temporary) out.forget(s);
       for (std::size_t s = 0; s < b.made.size(); ++s)
         if (!keep.storages[s]) out.forget(b.made[s].id);
     }
 
-    [[nodiscard]] static std::vector<std::uint32_t> wanted(const ChainBlock& b, const ChainBlock::Keep& keep) {
+    [[nodiscard]] static std::vector<std::uint32_t> wanted(const ChainBlock& b,
+                                                           const ChainBlock::Keep& keep) {
       std::vector<std::uint32_t> values;
       for (std::size_t s = 0; s < b.made.size(); ++s)
-        if (keep.storages[s]) values.insert(values.end(), b.made[s].wanted.begin(), b.made[s].wanted.end());
+        if (keep.storages[s])
+          values.insert(values.end(), b.made[s].wanted.begin(), b.made[s].wanted.end());
       return values;
     }
 
@@ -197,7 +220,8 @@ class ChainDp {
     std::vector<Cell> table_;
     std::vector<bool> ran_;
     std::int64_t unit_ = 1;
-    std::size_t most_ = 0;  // slots: some more than fit, since blocks need less than the sum of their parts
+    // slots: some more than fit, since blocks need less than the sum of their parts
+    std::size_t most_ = 0;
   };
 
   Options options_{};

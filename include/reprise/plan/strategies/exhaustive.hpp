@@ -1,12 +1,15 @@
 #pragma once
-// The best schedule there is, for small graphs: shortest path over all states that a step can be in. The yardstick in tests.
+// The best schedule there is, for small graphs: shortest path over all states that a step can be
+// in. The yardstick in tests.
 //
-// A state is which nodes have run and which values exist, grouped by the storage that they share. Running a node leads on, at
-// the price of its time if it has run before; where the budget leaves no room, just enough storages are let go first (keeping
-// more is never worse). What is still to run for the first time costs the same on every path, so the first goal that a search in
-// order of extra time takes up is the optimum.
+// A state is which nodes have run and which values exist, grouped by the storage that they share.
+// Running a node leads on, at the price of its time if it has run before; where the budget leaves
+// no room, just enough storages are let go first (keeping more is never worse). What is still to
+// run for the first time costs the same on every path, so the first goal that a search in order of
+// extra time takes up is the optimum.
 //
-// It falls short where graphs are not small: the number of states is exponential. A limit on states makes it give up.
+// It falls short where graphs are not small: the number of states is exponential. A limit on states
+// makes it give up.
 
 #include <algorithm>
 #include <bit>
@@ -53,14 +56,16 @@ class StateSearch {
   }
 
   Exhaustive::Result run() {
-    if (graph_.node_count() > 64 || graph_.value_count() > 200) return {Exhaustive::Verdict::gave_up, own_order(graph_)};
+    if (graph_.node_count() > 64 || graph_.value_count() > 200)
+      return {Exhaustive::Verdict::gave_up, own_order(graph_)};
     add(start_state(), 0, 0, {});
     while (!open_.empty()) {
       const Open top = open_.top();
       open_.pop();
       if (top.extra > states_[top.state].extra) continue;
       if (is_goal(top.state)) return {Exhaustive::Verdict::optimal, path(top.state)};
-      if (states_.size() > most_states_ || stop_()) return {Exhaustive::Verdict::gave_up, own_order(graph_)};
+      if (states_.size() > most_states_ || stop_())
+        return {Exhaustive::Verdict::gave_up, own_order(graph_)};
       Key key = states_[top.state].key->substr(0, graph_.value_count());
       useful_ = forget_useless(key, states_[top.state].ran);
       for (std::uint32_t n = 0; n < graph_.node_count(); ++n) try_node(top.state, n);
@@ -69,7 +74,8 @@ class StateSearch {
   }
 
  private:
-  // One character per value: 0 where it does not exist, else a name for the storage that it is in. Eight more: what has run.
+  // One character per value: 0 where it does not exist, else a name for the storage that it is in.
+  // Eight more: what has run.
   using Key = std::string;
   struct State {
     const Key* key = nullptr;
@@ -82,7 +88,9 @@ class StateSearch {
     std::int64_t extra;
     int left;  // nodes that have not run: deeper states first among equals
     std::uint32_t state;
-    bool operator<(const Open& other) const { return extra != other.extra ? extra > other.extra : left > other.left; }
+    bool operator<(const Open& other) const {
+      return extra != other.extra ? extra > other.extra : left > other.left;
+    }
   };
 
   Key start_state() {
@@ -111,7 +119,8 @@ class StateSearch {
     }
   }
 
-  // Nodes that may run (again) on the way to the goal, found from the last to the first; values that none of them reads go.
+  // Nodes that may run (again) on the way to the goal, found from the last to the first; values
+  // that none of them reads go.
   std::uint64_t forget_useless(Key& key, std::uint64_t ran) {
     needed_.assign(graph_.value_count(), false);
     for (ValueId v : graph_.outputs()) needed_[v.index] = true;
@@ -120,7 +129,8 @@ class StateSearch {
       const auto n = static_cast<std::uint32_t>(i - 1);
       bool serves = (ran >> n & 1) == 0;
       if (!serves && graph_.nodes()[n].recomputable && !keep_[n])
-        for (const auto& o : facts_.outputs(n)) serves = serves || needed_[o.value] || (o.target_here && needed_[o.target]);
+        for (const auto& o : facts_.outputs(n))
+          serves = serves || needed_[o.value] || (o.target_here && needed_[o.target]);
       if (!serves) continue;
       useful |= std::uint64_t{1} << n;
       for (std::uint32_t v : facts_.reads(n)) needed_[v] = true;
@@ -130,18 +140,23 @@ class StateSearch {
     return useful;
   }
 
-  // Running a node again is of use only where something that it makes is gone, or may be overwritten under its readers.
+  // Running a node again is of use only where something that it makes is gone, or may be
+  // overwritten under its readers.
   [[nodiscard]] bool brings_back(const Key& key, std::uint32_t n) const {
     for (const auto& o : facts_.outputs(n))
-      if (o.published && (key[o.value] == 0 || facts_.is_overwritten(graph_.values()[o.value].storage.index))) return true;
+      if (o.published &&
+          (key[o.value] == 0 || facts_.is_overwritten(graph_.values()[o.value].storage.index)))
+        return true;
     return false;
   }
 
   void add(Key key, std::uint64_t ran, std::int64_t extra, State from) {
     forget_useless(key, ran);
     normalise(key, graph_.value_count());
-    for (int shift = 0; shift < 64; shift += 8) key.push_back(static_cast<char>(ran >> shift & 255));
-    const auto [it, fresh] = index_.emplace(std::move(key), static_cast<std::uint32_t>(states_.size()));
+    for (int shift = 0; shift < 64; shift += 8)
+      key.push_back(static_cast<char>(ran >> shift & 255));
+    const auto [it, fresh] =
+        index_.emplace(std::move(key), static_cast<std::uint32_t>(states_.size()));
     if (fresh) states_.push_back({&it->first, ran, extra, from.parent, from.node});
     else if (states_[it->second].extra <= extra) return;
     else states_[it->second] = {&it->first, ran, extra, from.parent, from.node};
@@ -151,7 +166,8 @@ class StateSearch {
   [[nodiscard]] bool is_goal(std::uint32_t s) const {
     if (std::popcount(states_[s].ran) != static_cast<int>(graph_.node_count())) return false;
     const Key& key = *states_[s].key;
-    return std::all_of(graph_.outputs().begin(), graph_.outputs().end(), [&](ValueId v) { return key[v.index] != 0; });
+    return std::all_of(graph_.outputs().begin(), graph_.outputs().end(),
+                       [&](ValueId v) { return key[v.index] != 0; });
   }
 
   [[nodiscard]] Schedule path(std::uint32_t s) const {
@@ -164,13 +180,15 @@ class StateSearch {
   [[nodiscard]] bool allowed(std::uint64_t ran, std::uint32_t n) const {
     const bool first = (ran >> n & 1) == 0;
     if (!first && (!graph_.nodes()[n].recomputable || keep_[n])) return false;
-    if (first && request_.keep_order && static_cast<std::uint32_t>(std::countr_one(ran)) != n) return false;
+    if (first && request_.keep_order && static_cast<std::uint32_t>(std::countr_one(ran)) != n)
+      return false;
     for (const auto& b : facts_.read_bounds(n))
       if (updates_done(ran, b.update) != b.before) return false;
     if (!first) return true;
     for (std::uint32_t u : facts_.updates_by(n)) {
       const auto& updaters = facts_.all_updates()[u].updaters;
-      const auto before = static_cast<std::uint32_t>(std::find(updaters.begin(), updaters.end(), n) - updaters.begin());
+      const auto before = static_cast<std::uint32_t>(
+          std::find(updaters.begin(), updaters.end(), n) - updaters.begin());
       if (updates_done(ran, u) != before) return false;
     }
     return true;
@@ -178,7 +196,8 @@ class StateSearch {
 
   [[nodiscard]] std::uint32_t updates_done(std::uint64_t ran, std::uint32_t u) const {
     std::uint32_t done = 0;
-    for (std::uint32_t n : facts_.all_updates()[u].updaters) done += static_cast<std::uint32_t>(ran >> n & 1);
+    for (std::uint32_t n : facts_.all_updates()[u].updaters)
+      done += static_cast<std::uint32_t>(ran >> n & 1);
     return done;
   }
 
@@ -197,7 +216,8 @@ class StateSearch {
       if (key[v] == 0) return;
       used[static_cast<unsigned char>(key[v])] = true;
     }
-    std::int64_t need = graph_.nodes()[n].workspace.count + graph_.persistent_bytes().count - request_.budget.count;
+    std::int64_t need =
+        graph_.nodes()[n].workspace.count + graph_.persistent_bytes().count - request_.budget.count;
     for (const auto& o : facts_.outputs(n))
       if (o.target == ScheduleFacts::none) need += graph_.values()[o.value].bytes.count;
     if (state.ran == 0) need += facts_.unused_initial_bytes();
@@ -218,14 +238,18 @@ class StateSearch {
   // Counted apart, at the first step only.
   [[nodiscard]] bool skip_unused_initial(std::size_t v) const {
     return graph_.values()[v].initial && graph_.readers(ValueId{v}).empty() &&
-           std::find(graph_.outputs().begin(), graph_.outputs().end(), ValueId{v}) == graph_.outputs().end();
+           std::find(graph_.outputs().begin(), graph_.outputs().end(), ValueId{v}) ==
+               graph_.outputs().end();
   }
 
   // Every way to make room that lets go of nothing in vain.
-  void drop_and_run(const Key& key, std::uint32_t s, std::uint32_t n, std::int64_t extra, std::int64_t need,
-                    const std::vector<std::pair<char, std::int64_t>>& droppable, std::size_t from) {
+  void drop_and_run(const Key& key, std::uint32_t s, std::uint32_t n, std::int64_t extra,
+                    std::int64_t need, const std::vector<std::pair<char, std::int64_t>>& droppable,
+                    std::size_t from) {
     if (need <= 0) {
-      if (std::all_of(dropped_.begin(), dropped_.end(), [&](const auto& d) { return need + d.second > 0; })) run_node(key, s, n, extra);
+      if (std::all_of(dropped_.begin(), dropped_.end(),
+                      [&](const auto& d) { return need + d.second > 0; }))
+        run_node(key, s, n, extra);
       return;
     }
     for (std::size_t i = from; i < droppable.size(); ++i) {
@@ -241,12 +265,16 @@ class StateSearch {
     std::vector<std::pair<std::uint32_t, char>> made;
     std::vector<std::pair<std::uint32_t, char>> rewritten;
     for (ValueId v : graph_.outputs(NodeId{n}))
-      if (graph_.value(v).persistent && key[v.index] != 0) rewritten.push_back({v.index, key[v.index]});
+      if (graph_.value(v).persistent && key[v.index] != 0)
+        rewritten.push_back({v.index, key[v.index]});
     unsigned char fresh = 255;
     for (const auto& o : facts_.outputs(n)) {
       char c = static_cast<char>(fresh);
       if (o.target == ScheduleFacts::none) --fresh;
-      else if (o.target_here) c = std::find_if(made.begin(), made.end(), [&](const auto& m) { return m.first == o.target; })->second;
+      else if (o.target_here)
+        c = std::find_if(made.begin(), made.end(), [&](const auto& m) {
+              return m.first == o.target;
+            })->second;
       else c = key[o.target];
       made.push_back({o.value, c});
       if (o.overwrites) taken[static_cast<unsigned char>(c)] = true;
@@ -260,12 +288,14 @@ class StateSearch {
     }
     for (const auto& [v, c] : rewritten)
       if (!overwritten_by(n, v)) key[v] = c;
-    add(std::move(key), states_[s].ran | std::uint64_t{1} << n, extra, {nullptr, 0, 0, s, NodeId{n}});
+    add(std::move(key), states_[s].ran | std::uint64_t{1} << n, extra,
+        {nullptr, 0, 0, s, NodeId{n}});
   }
 
   [[nodiscard]] bool overwritten_by(std::uint32_t n, std::uint32_t v) const {
     const auto outputs = graph_.outputs(NodeId{n});
-    return std::any_of(outputs.begin(), outputs.end(), [&](ValueId w) { return graph_.value(w).overwrites == ValueId{v}; });
+    return std::any_of(outputs.begin(), outputs.end(),
+                       [&](ValueId w) { return graph_.value(w).overwrites == ValueId{v}; });
   }
 
   const StepGraph& graph_;
@@ -283,12 +313,15 @@ class StateSearch {
 
 }  // namespace detail
 
-inline Exhaustive::Result Exhaustive::search(const StepGraph& graph, const PlanRequest& request) const {
+inline Exhaustive::Result Exhaustive::search(const StepGraph& graph,
+                                             const PlanRequest& request) const {
   return detail::StateSearch{graph, request, most_states_}.run();
 }
 
 /// The smallest budget for which there is a schedule at all; none where the search gave up.
-[[nodiscard]] inline std::optional<Bytes> least_feasible_peak(const StepGraph& graph, PlanRequest request, Bytes low, Bytes high,
+[[nodiscard]] inline std::optional<Bytes> least_feasible_peak(const StepGraph& graph,
+                                                              PlanRequest request, Bytes low,
+                                                              Bytes high,
                                                               std::size_t most_states = 2'000'000) {
   const Exhaustive search{most_states};
   while (low < high) {

@@ -1,13 +1,15 @@
 #pragma once
-// What to keep between forward and backward, by maximum flow: the partitioner that PyTorch compiles with (min-cut
-// rematerialisation in AOTAutograd's functorch partitioners), with measured times instead of a list of dear ops.
+// What to keep between forward and backward, by maximum flow: the partitioner that PyTorch compiles
+// with (min-cut rematerialisation in AOTAutograd's functorch partitioners), with measured times
+// instead of a list of dear ops.
 //
 //   x ─▶ conv ─▶ norm ─▶ relu          each storage is an edge as wide as its bytes; the backward pass is the sink; what must
 //         8 MB    8 MB    8 MB         not be computed again (dear ops) is the source. The narrowest cut is what is kept.
 //
-// Knapsack form: ops are ranked by time per byte made; the k dearest may not be recomputed. The largest k whose schedule fits the
-// budget, found by bisection, recomputes the least. It falls short wherever the peak is not at the turn from forward to backward,
-// and where recomputation would have to nest.
+// Knapsack form: ops are ranked by time per byte made; the k dearest may not be recomputed. The
+// largest k whose schedule fits the budget, found by bisection, recomputes the least. It falls
+// short wherever the peak is not at the turn from forward to backward, and where recomputation
+// would have to nest.
 
 #include <algorithm>
 #include <cstdint>
@@ -44,7 +46,9 @@ class MinCut {
       Schedule s = drop_for_backward(facts, backward, dropped);
       Simulation cost = simulate(graph, s);
       const bool fits = cost.peak <= request.budget, best_fits = best_cost.peak <= request.budget;
-      if (fits != best_fits ? fits : fits ? cost.time < best_cost.time : cost.peak < best_cost.peak) {
+      if (fits != best_fits ? fits
+          : fits            ? cost.time < best_cost.time
+                            : cost.peak < best_cost.peak) {
         best = std::move(s);
         best_cost = std::move(cost);
       }
@@ -82,7 +86,8 @@ class MinCut {
         if (n >= backward) used[from] = true;
         else
           for (const auto& o : facts.outputs(n))
-            if (storage_of(o.value) != from && counts(storage_of(o.value))) net.join(2 * from + 1, 2 * storage_of(o.value), unbounded);
+            if (storage_of(o.value) != from && counts(storage_of(o.value)))
+              net.join(2 * from + 1, 2 * storage_of(o.value), unbounded);
       }
       if (n >= backward) continue;
       for (const auto& o : facts.outputs(n)) {
@@ -102,8 +107,9 @@ class MinCut {
     // Kept: the storages whose own edge crosses the cut.
     const std::vector<bool> reached = net.reached_from(source);
     std::vector<bool> dropped(storages, false);
-    for (std::size_t s = 0; s < storages; ++s) dropped[s] = forward[s] && counts(static_cast<std::uint32_t>(s)) && !(reached[2 * s] &&
-        !reached[2 * s + 1]);
+    for (std::size_t s = 0; s < storages; ++s)
+      dropped[s] = forward[s] && counts(static_cast<std::uint32_t>(s)) &&
+                   !(reached[2 * s] && !reached[2 * s + 1]);
     return dropped;
   }
 

@@ -1,14 +1,16 @@
 #pragma once
-// μ-TWO's scheduler (Purandare et al., MLSys 2023), Algorithms B to G: recompute what frees most bytes per microsecond, or swap
-// what is inactive longest, until its own simulator says that the peak fits.
+// μ-TWO's scheduler (Purandare et al., MLSys 2023), Algorithms B to G: recompute what frees most
+// bytes per microsecond, or swap what is inactive longest, until its own simulator says that the
+// peak fits.
 //
 //   candidate   bytes   inactive    recompute   ratio
 //   h1          8 MB    900 us      40 us       0.2 MB/us
 //   h2          8 MB    100 us      10 us       0.8 MB/us     recomputed first; h1, if it is h2's source, gets dearer by 10 us
 //
-// Its simulator (G) takes a dropped activation's bytes off between its last forward and its first backward use, and nothing else.
-// Blind spots: workspaces, the memory of the recomputation itself, sources that are kept longer for it, in-place chains. `Report`
-// gives both peaks; `MuTwoExact` is the repaired variant: exact simulator, candidates only from what is live at the peak.
+// Its simulator (G) takes a dropped activation's bytes off between its last forward and its first
+// backward use, and nothing else. Blind spots: workspaces, the memory of the recomputation itself,
+// sources that are kept longer for it, in-place chains. `Report` gives both peaks; `MuTwoExact` is
+// the repaired variant: exact simulator, candidates only from what is live at the peak.
 
 #include <algorithm>
 #include <cstdint>
@@ -25,8 +27,9 @@
 namespace reprise {
 
 struct MuTwoOptions {
-  bool swap = false;                   ///< offer swapping as well; schedules stay recompute-only, decisions tell
-  double gigabytes_per_second = 12;    ///< of the link to host memory, in each direction
+  /// offer swapping as well; schedules stay recompute-only, decisions tell
+  bool swap = false;
+  double gigabytes_per_second = 12;  ///< of the link to host memory, in each direction
 };
 
 struct MuTwoReport {
@@ -36,9 +39,9 @@ struct MuTwoReport {
     Microseconds inactive{};
     Microseconds cost{};  ///< of recomputing, or of the part of the transfer that nothing hides
   };
-  std::vector<Choice> choices{};   ///< in the order in which they were made
-  Bytes published_peak{};          ///< what Algorithm G believes
-  Bytes exact_peak{};              ///< of the recompute-only schedule, by the rule
+  std::vector<Choice> choices{};  ///< in the order in which they were made
+  Bytes published_peak{};         ///< what Algorithm G believes
+  Bytes exact_peak{};             ///< of the recompute-only schedule, by the rule
   Schedule schedule{};
 };
 
@@ -47,7 +50,9 @@ class MuTwo {
   explicit MuTwo(MuTwoOptions options = {}) : options_(options) {}
 
   [[nodiscard]] std::string_view name() const { return "mu-two"; }
-  [[nodiscard]] Schedule schedule(const StepGraph& graph, const PlanRequest& request) const { return report(graph, request).schedule; }
+  [[nodiscard]] Schedule schedule(const StepGraph& graph, const PlanRequest& request) const {
+    return report(graph, request).schedule;
+  }
 
   [[nodiscard]] MuTwoReport report(const StepGraph& graph, const PlanRequest& request) const {
     const ScheduleFacts facts{graph};
@@ -69,8 +74,12 @@ class MuTwo {
   class Run {
    public:
     Run(const ScheduleFacts& facts, const PlanRequest& request, const MuTwoOptions& options)
-        : facts_(facts), graph_(facts.graph()), request_(request), options_(options),
-          stop_(request), backward_(backward_start(graph_)) {
+        : facts_(facts),
+          graph_(facts.graph()),
+          request_(request),
+          options_(options),
+          stop_(request),
+          backward_(backward_start(graph_)) {
       live_ = simulate(graph_, own_order(graph_)).live_during;
       elapsed_.push_back(0);
       for (const Node& n : graph_.nodes()) elapsed_.push_back(elapsed_.back() + n.time.count);
@@ -81,19 +90,24 @@ class MuTwo {
       MuTwoReport report;
       std::vector<bool> dropped(graph_.storage_count(), false);
       while (peak() > request_.budget && !open_.empty() && !stop_()) {
-        const auto by_ratio = std::max_element(open_.begin(), open_.end(), [&](auto a, auto b) { return ratio(a) < ratio(b); });
-        const auto by_inactive = std::max_element(open_.begin(), open_.end(), [&](auto a,
-            auto b) { return all_[a].inactive < all_[b].inactive; });
+        const auto by_ratio = std::max_element(open_.begin(), open_.end(),
+                                               [&](auto a, auto b) { return ratio(a) < ratio(b); });
+        const auto by_inactive = std::max_element(open_.begin(), open_.end(), [&](auto a, auto b) {
+          return all_[a].inactive < all_[b].inactive;
+        });
         const double swap_cost = options_.swap ? swap_overhead(all_[*by_inactive]) : 0;
-        const bool swap = options_.swap && (!all_[*by_ratio].possible || swap_cost < total(all_[*by_ratio]));
+        const bool swap =
+            options_.swap && (!all_[*by_ratio].possible || swap_cost < total(all_[*by_ratio]));
         const auto chosen = swap ? by_inactive : by_ratio;
         const std::uint32_t c = *chosen;
         if (!swap && !all_[c].possible) break;
         open_.erase(chosen);
         take_off(all_[c]);
         const StorageId storage{all_[c].storage};
-        report.choices.push_back({storage, swap ? Decision::offload : Decision::recompute, {all_[c].inactive}, {swap
-            ? swap_cost : total(all_[c])}});
+        report.choices.push_back({storage,
+                                  swap ? Decision::offload : Decision::recompute,
+                                  {all_[c].inactive},
+                                  {swap ? swap_cost : total(all_[c])}});
         if (swap) continue;
         dropped[all_[c].storage] = true;
         settle(c);
@@ -105,14 +119,19 @@ class MuTwo {
     }
 
    private:
-    // Activations: made in the forward pass, used in both. Sources are other candidates; all else on the way runs again as well.
+    // Activations: made in the forward pass, used in both. Sources are other candidates; all else
+    // on the way runs again as well.
     void collect() {
       index_.assign(graph_.storage_count(), ScheduleFacts::none);
-      const auto phase = [this](NodeId n) { return n.index < backward_ ? Phase::forward : Phase::backward; };
+      const auto phase = [this](NodeId n) {
+        return n.index < backward_ ? Phase::forward : Phase::backward;
+      };
       for (const StorageUse& use : storage_uses(facts_.adapter(), phase)) {
         const std::uint32_t s = use.storage.index;
         const Storage& storage = graph_.storage(use.storage);
-        if (storage.persistent || graph_.value(use.value).initial || use.bytes.count == 0 || !use.created.valid()) continue;
+        if (storage.persistent || graph_.value(use.value).initial || use.bytes.count == 0 ||
+            !use.created.valid())
+          continue;
         if (use.created.index >= backward_ || !use.first_backward.valid()) continue;
         Candidate c;
         c.storage = s;
@@ -125,7 +144,8 @@ class MuTwo {
       }
       std::vector<std::vector<NodeId>> makers(graph_.storage_count());
       for (const Value& v : graph_.values())
-        if (v.producer.valid() && v.producer.index < backward_) makers[v.storage.index].push_back(v.producer);
+        if (v.producer.valid() && v.producer.index < backward_)
+          makers[v.storage.index].push_back(v.producer);
       ConeSearch<StepGraph> cones{facts_.adapter()};
       for (Candidate& c : all_) {
         if (stop_()) open_.clear();  // without their sources they cannot be compared
@@ -136,9 +156,14 @@ class MuTwo {
 
     void find_sources(Candidate& c, ConeSearch<StepGraph>& cones, std::span<const NodeId> makers) {
       const auto& adapter = facts_.adapter();
-      const auto storage = [&](EdgeId e) { return graph_.value(adapter.dependency(e).value).storage.index; };
-      const auto is_source = [&](std::uint32_t s) { return s != c.storage && index_[s] != ScheduleFacts::none; };
-      const auto& cone = cones.leading_to(makers, [&](EdgeId e) { return storage(e) != c.storage && !is_source(storage(e)); });
+      const auto storage = [&](EdgeId e) {
+        return graph_.value(adapter.dependency(e).value).storage.index;
+      };
+      const auto is_source = [&](std::uint32_t s) {
+        return s != c.storage && index_[s] != ScheduleFacts::none;
+      };
+      const auto& cone = cones.leading_to(
+          makers, [&](EdgeId e) { return storage(e) != c.storage && !is_source(storage(e)); });
       for (NodeId n : cone) {
         if (!graph_.node(n).recomputable) c.possible = false;
         c.recompute += graph_.node(n).time.count;
@@ -156,10 +181,13 @@ class MuTwo {
 
     // C: what of the transfers out and in is longer than the time in which nobody asks.
     [[nodiscard]] double swap_overhead(const Candidate& c) const {
-      return std::max(0.0, 2 * static_cast<double>(c.bytes) / (options_.gigabytes_per_second * 1e3) - c.inactive);
+      return std::max(
+          0.0,
+          2 * static_cast<double>(c.bytes) / (options_.gigabytes_per_second * 1e3) - c.inactive);
     }
 
-    // E and F: whoever starts from a dropped activation now starts from its sources, and pays for it.
+    // E and F: whoever starts from a dropped activation now starts from its sources, and pays for
+    // it.
     void settle(std::uint32_t chosen) {
       const Candidate& c = all_[chosen];
       std::uint32_t users = 0;
@@ -176,9 +204,12 @@ class MuTwo {
 
     // G, as published: a step function with the inactive bytes taken off.
     void take_off(const Candidate& c) {
-      for (std::uint32_t i = c.dead.after.index + 1; i < c.dead.before.index; ++i) live_[i] -= Bytes{c.bytes};
+      for (std::uint32_t i = c.dead.after.index + 1; i < c.dead.before.index; ++i)
+        live_[i] -= Bytes{c.bytes};
     }
-    [[nodiscard]] Bytes peak() const { return live_.empty() ? Bytes{} : *std::max_element(live_.begin(), live_.end()); }
+    [[nodiscard]] Bytes peak() const {
+      return live_.empty() ? Bytes{} : *std::max_element(live_.begin(), live_.end());
+    }
 
     const ScheduleFacts& facts_;
     const StepGraph& graph_;
@@ -196,7 +227,8 @@ class MuTwo {
   MuTwoOptions options_;
 };
 
-/// The repaired variant: the exact simulator decides when to stop, and only what is live at its peak is a candidate.
+/// The repaired variant: the exact simulator decides when to stop, and only what is live at its
+/// peak is a candidate.
 class MuTwoExact {
  public:
   /// `work`: after so many times a planner's usual work it gives up, whether the peak fits or not.
@@ -215,7 +247,8 @@ class MuTwoExact {
       for (NodeId n : request.keep) rules.keep[n.index] = true;
     }
     RecomputeSearch search{facts, own_order(graph), rules, request.seed};
-    search.reach_budget(static_cast<std::uint64_t>(work_ * static_cast<double>(default_search_work(graph.node_count()))));
+    search.reach_budget(static_cast<std::uint64_t>(
+        work_ * static_cast<double>(default_search_work(graph.node_count()))));
     return search.live().schedule();
   }
 

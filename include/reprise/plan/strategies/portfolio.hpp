@@ -5,7 +5,8 @@
 //   auto report = portfolio.report(graph, {.budget = 2_GiB, .threads = 4});
 //   for (const auto& entry : report.entries) ... entry.strategy, entry.peak, entry.time, entry.seconds
 //
-// The same seed gives the same plan whatever the number of threads: each strategy is deterministic, and ties go to the first.
+// The same seed gives the same plan whatever the number of threads: each strategy is deterministic,
+// and ties go to the first.
 
 #include <atomic>
 #include <chrono>
@@ -69,7 +70,8 @@ class Portfolio {
 
  private:
   template <class S>
-  static PortfolioReport::Entry run(const S& strategy, const StepGraph& graph, PlanRequest request, std::uint64_t seed) {
+  static PortfolioReport::Entry run(const S& strategy, const StepGraph& graph, PlanRequest request,
+                                    std::uint64_t seed) {
     request.seed = seed;
     request.progress = {};  // strategies on several threads would talk over each other
     const auto begin = std::chrono::steady_clock::now();
@@ -103,7 +105,8 @@ class Portfolio {
     work(request);
   }
 
-  static bool better(const PortfolioReport::Entry& a, const PortfolioReport::Entry& b, const PlanRequest& request) {
+  static bool better(const PortfolioReport::Entry& a, const PortfolioReport::Entry& b,
+                     const PlanRequest& request) {
     if (a.valid != b.valid) return a.valid;
     const bool a_fits = a.peak <= request.budget, b_fits = b.peak <= request.budget;
     if (a_fits != b_fits) return a_fits;

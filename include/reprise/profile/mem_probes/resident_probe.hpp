@@ -1,7 +1,7 @@
 #pragma once
-// The process's resident memory, as the kernel counts it: what the user sees in top. Coarse (whole pages, and memory that was freed
-// may stay), and it counts everything in the process; what it shows beyond the allocator's bytes was taken elsewhere.
-// Linux only: elsewhere all samples are 0.
+// The process's resident memory, as the kernel counts it: what the user sees in top. Coarse (whole
+// pages, and memory that was freed may stay), and it counts everything in the process; what it
+// shows beyond the allocator's bytes was taken elsewhere. Linux only: elsewhere all samples are 0.
 
 #include <cstdio>
 #include <cstring>

@@ -1,5 +1,6 @@
 #pragma once
-// Given costs instead of measured ones: tests that must not depend on the clock, and the template for a timer of one's own.
+// Given costs instead of measured ones: tests that must not depend on the clock, and the template
+// for a timer of one's own.
 //
 //   FixedTimer{{10, 20, 30}}      occurrence i takes the i-th of these; past their end, the last
 
@@ -21,7 +22,8 @@ class FixedTimer {
   void stop(std::size_t) {}
   [[nodiscard]] std::vector<Microseconds> end_run() const {
     std::vector<Microseconds> times(occurrences_);
-    for (std::size_t i = 0; i < times.size() && !given_.empty(); ++i) times[i] = {given_[i < given_.size() ? i : given_.size() - 1]};
+    for (std::size_t i = 0; i < times.size() && !given_.empty(); ++i)
+      times[i] = {given_[i < given_.size() ? i : given_.size() - 1]};
     return times;
   }
 

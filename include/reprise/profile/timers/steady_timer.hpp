@@ -1,5 +1,6 @@
 #pragma once
-// Wall time by the steady clock: for ops that run on the CPU, where an op has finished when the call returns.
+// Wall time by the steady clock: for ops that run on the CPU, where an op has finished when the
+// call returns.
 
 #include <chrono>
 #include <cstddef>
@@ -14,7 +15,11 @@ class SteadyTimer {
  public:
   void begin_run(std::size_t occurrences) { times_.assign(occurrences, Microseconds{}); }
   void start(std::size_t) { start_ = std::chrono::steady_clock::now(); }
-  void stop(std::size_t i) { times_[i] = {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start_).count()}; }
+  void stop(std::size_t i) {
+    times_[i] = {
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start_)
+            .count()};
+  }
   [[nodiscard]] std::vector<Microseconds> end_run() { return std::exchange(times_, {}); }
 
  private:

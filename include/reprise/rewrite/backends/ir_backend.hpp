@@ -1,6 +1,7 @@
 #pragma once
-// IrBackend computes with hashes instead of tensors: two programs of one graph do the same where every output's hash, and what is
-// left in every persistent storage, is the same. Microseconds a program, no LibTorch.
+// IrBackend computes with hashes instead of tensors: two programs of one graph do the same where
+// every output's hash, and what is left in every persistent storage, is the same. Microseconds a
+// program, no LibTorch.
 //
 //   const IrResult eager = Rewriter<IrBackend>{}.rewrite(graph, own_order(graph)).run();
 //   const IrResult again = Rewriter<IrBackend>{}.rewrite(graph, schedule).run();
@@ -12,7 +13,8 @@
 //   h.relu              those bytes           h.flat: a path ("flat of h") applied to what the bytes are when it is read
 //   freed bytes         garbage               mean, after norm: norm(mean, x); a clone leaves it, and computes with what was noted
 //
-// An op's result is a hash of the node, its op and attributes, what it reads, and what it found in the values that it updates.
+// An op's result is a hash of the node, its op and attributes, what it reads, and what it found in
+// the values that it updates.
 
 #include <cstddef>
 #include <cstdint>
@@ -49,9 +51,11 @@ class IrHash {
 };
 
 struct IrResult {
-  std::vector<std::uint64_t> outputs{};     ///< beside graph.outputs()
-  std::vector<std::uint64_t> persistent{};  ///< what is in each persistent storage at the end, in the graph's order
-  NodeId diverged{};                        ///< the first node whose clone made something else than its first run; none
+  std::vector<std::uint64_t> outputs{};  ///< beside graph.outputs()
+  /// what is in each persistent storage at the end, in the graph's order
+  std::vector<std::uint64_t> persistent{};
+  /// the first node whose clone made something else than its first run; none
+  NodeId diverged{};
   bool operator==(const IrResult&) const = default;
 };
 
@@ -60,8 +64,11 @@ class IrProgram {
  public:
   /// `input` stands for what the persistent and initial storages hold at the start.
   [[nodiscard]] IrResult run(std::uint64_t input = 0) const {
-    Memory memory{.bytes = {}, .noted = std::vector<std::uint64_t>(node_count_, 0), .made = std::vector<std::uint64_t>(value_count_, 0)};
-    for (std::size_t a = 0; a < storage_.size(); ++a) memory.bytes.push_back(IrHash{input}.add(storage_[a].index).value());
+    Memory memory{.bytes = {},
+                  .noted = std::vector<std::uint64_t>(node_count_, 0),
+                  .made = std::vector<std::uint64_t>(value_count_, 0)};
+    for (std::size_t a = 0; a < storage_.size(); ++a)
+      memory.bytes.push_back(IrHash{input}.add(storage_[a].index).value());
     IrResult result;
     for (const Instruction& i : instructions_) {
       execute(i, memory);
@@ -121,7 +128,8 @@ class IrProgram {
     for (SlotId s : i.reads) hash.add(read(s, memory));
     hash.add(found(i, memory));
     const bool performs = i.effects == Effects::perform || i.effects == Effects::note_and_perform;
-    for (std::size_t k = 0; performs && k < i.updates.size(); ++k) mix_into(i.updates[k], IrHash{hash}.add(k).value(), memory);
+    for (std::size_t k = 0; performs && k < i.updates.size(); ++k)
+      mix_into(i.updates[k], IrHash{hash}.add(k).value(), memory);
     for (const Write& w : i.writes) {
       const std::uint64_t result = IrHash{hash}.add(garbage).add(w.index).value();
       if (w.making == Making::fresh) memory.bytes[places_[w.slot.index].allocation.index] = result;
@@ -159,7 +167,8 @@ class IrProgram {
 /// Works out, once, how each slot looks at its bytes, and in which order a node's outputs are made.
 class IrCompiler {
  public:
-  IrCompiler(const StepGraph& graph, const Rewriting& rewriting) : graph_(graph), rewriting_(rewriting), at_start_(graph.value_count()) {}
+  IrCompiler(const StepGraph& graph, const Rewriting& rewriting)
+      : graph_(graph), rewriting_(rewriting), at_start_(graph.value_count()) {}
 
   IrProgram compile() {
     program_.node_count_ = graph_.node_count();
@@ -171,7 +180,8 @@ class IrCompiler {
     }
     for (const Slot& s : rewriting_.slots) program_.places_.push_back({s.allocation, s.value, 0});
     for (SlotId s : rewriting_.at_start) at_start_[rewriting_.slots[s.index].value.index] = s;
-    for (SlotId s : rewriting_.at_start) place(s).path = path_at_start(rewriting_.slots[s.index].value);
+    for (SlotId s : rewriting_.at_start)
+      place(s).path = path_at_start(rewriting_.slots[s.index].value);
     for (const ProgramStep& step : rewriting_.steps) add(step);
     return std::move(program_);
   }
@@ -202,7 +212,8 @@ class IrCompiler {
   }
 
   // Behind its target, where that is made by the same step.
-  void add_write(const ProgramStep& step, std::size_t k, std::vector<bool>& placed, IrProgram::Instruction& i) {
+  void add_write(const ProgramStep& step, std::size_t k, std::vector<bool>& placed,
+                 IrProgram::Instruction& i) {
     if (placed[k] || !step.writes[k].valid()) return;
     placed[k] = true;
     const Value& value = graph_.value(graph_.outputs(step.node)[k]);
@@ -221,7 +232,8 @@ class IrCompiler {
       if (step.writes[j] == target) made_here = true, add_write(step, j, placed, i);
     if (!made_here) i.reads.push_back(target);
     const bool view = value.alias_of.valid();
-    place(slot).path = view ? IrHash{place(target).path}.add(i.op).add(k).value() : place(target).path;
+    place(slot).path =
+        view ? IrHash{place(target).path}.add(i.op).add(k).value() : place(target).path;
     i.writes.push_back({slot, k, view ? Making::view : Making::in_place});
   }
 
@@ -234,7 +246,9 @@ class IrCompiler {
 struct IrBackend {
   using Program = IrProgram;
 
-  [[nodiscard]] Program compile(const StepGraph& graph, const Rewriting& rewriting) const { return IrCompiler{graph, rewriting}.compile(); }
+  [[nodiscard]] Program compile(const StepGraph& graph, const Rewriting& rewriting) const {
+    return IrCompiler{graph, rewriting}.compile();
+  }
 };
 
 static_assert(GraphBackend<IrBackend>);

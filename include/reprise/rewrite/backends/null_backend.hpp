@@ -1,5 +1,6 @@
 #pragma once
-// NullBackend runs nothing: its program is the checked Rewriting, to be looked at. It is the template for a backend of one's own.
+// NullBackend runs nothing: its program is the checked Rewriting, to be looked at. It is the
+// template for a backend of one's own.
 //
 //   const Rewriting program = Rewriter<NullBackend>{}.rewrite(graph, schedule);
 
@@ -10,7 +11,9 @@ namespace reprise {
 struct NullBackend {
   using Program = Rewriting;
 
-  [[nodiscard]] Program compile(const StepGraph& /*graph*/, const Rewriting& rewriting) const { return rewriting; }
+  [[nodiscard]] Program compile(const StepGraph& /*graph*/, const Rewriting& rewriting) const {
+    return rewriting;
+  }
 };
 
 static_assert(GraphBackend<NullBackend>);

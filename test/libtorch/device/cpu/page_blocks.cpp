@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include <reprise/libtorch.hpp>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <reprise/libtorch.hpp>
 
 #include <reprise_test/guided.hpp>
 
@@ -82,7 +82,9 @@ TEST_CASE("what waits never passes the limit, nor makes the process larger than 
   CHECK(waiting() - others <= 1_MiB);
 }
 
-TEST_CASE("smaller blocks are taken from a larger one that waits, and are one run again when they have died") {
+TEST_CASE(
+    "smaller blocks are taken from a larger one that waits, and are one run again when they have "
+    "died") {
   const Bytes others = waiting();
   MemoryLimit limit{cpu_memory().live() + 64_MiB};
   Tensor a = block(24_MiB);
@@ -96,7 +98,8 @@ TEST_CASE("smaller blocks are taken from a larger one that waits, and are one ru
     CHECK((at >= begin && at < begin + (24 << 20)));
     CHECK(parts.back().sum().item<float>() == 7 * 262144.0f);
   }
-  for (const Tensor& part : parts) CHECK(part.sum().item<float>() == 7 * 262144.0f);  // and none over another
+  // and none over another
+  for (const Tensor& part : parts) CHECK(part.sum().item<float>() == 7 * 262144.0f);
   for (int i : {0, 2, 1}) parts[static_cast<std::size_t>(i)].reset();
   CHECK(waiting() - others == all);
   const Tensor b = block(24_MiB);
@@ -107,10 +110,12 @@ TEST_CASE("smaller blocks are taken from a larger one that waits, and are one ru
 TEST_CASE("pages that wait in several places are moved under one block, as they are") {
   const Bytes others = waiting();
   MemoryLimit limit{cpu_memory().live() + 32_MiB};
-  Tensor a = torch::full({6 << 18}, 1.0f), kept = block(1_MiB), b = torch::full({5 << 18}, 2.0f), also_kept = block(1_MiB);
+  Tensor a = torch::full({6 << 18}, 1.0f), kept = block(1_MiB), b = torch::full({5 << 18}, 2.0f),
+         also_kept = block(1_MiB);
   a.reset();
   b.reset();
-  const Tensor c = torch::empty({12 << 18});  // of nobody's contents: what fresh pages would have is 0
+  // of nobody's contents: what fresh pages would have is 0
+  const Tensor c = torch::empty({12 << 18});
   CHECK(count(c, 1) > (6 << 18) - 2048);  // but for headers, and what is more than whole pages
   CHECK(count(c, 2) > (5 << 18) - 2048);
   CHECK(count(c, 0) > (1 << 18) - 4096);
@@ -126,7 +131,8 @@ TEST_CASE("pages that the system will not move are given up, and the block comes
   auto* middle = static_cast<std::byte*>(a.data_ptr()) + (3 << 20);
   middle -= reinterpret_cast<std::uintptr_t>(middle) % 4096;
   if (::mlock(middle, 4096) != 0) return;  // not allowed to: nothing to be seen
-  a.reset();                               // two areas for the system from here on, though nobody has told
+  // two areas for the system from here on, though nobody has told
+  a.reset();
   b.reset();
   const Tensor c = block(12_MiB);
   CHECK(count(c, 1) == 12 << 18);
@@ -143,7 +149,9 @@ TEST_CASE("blocks of all sizes come and go inside the limit, and keep what is in
   MemoryLimit limit{before + 64_MiB};
   std::mt19937 random(7);
   std::vector<Tensor> kept;
-  const auto intact = [](const Tensor& t) { return count(t, *t.const_data_ptr<float>()) == t.numel(); };
+  const auto intact = [](const Tensor& t) {
+    return count(t, *t.const_data_ptr<float>()) == t.numel();
+  };
   for (int i = 0; i < 2000; ++i) {
     const Bytes bytes{(1 << 18) + static_cast<std::int64_t>(random() % (8u << 20))};
     while (cpu_memory().live() + bytes + 1_MiB > before + 64_MiB) {
@@ -167,7 +175,8 @@ TEST_CASE("blocks that die go back to the system, whatever lies between them") {
     }
     return large;
   };
-  fill();  // glibc learns that blocks of this size come and go, and puts them into its heap from then on
+  // glibc learns that blocks of this size come and go, and puts them into its heap from then on
+  fill();
   MemoryLimit limit{cpu_memory().live() + 256_MiB};
   std::vector<Tensor> large = fill();
   const Bytes full = resident();
@@ -176,7 +185,9 @@ TEST_CASE("blocks that die go back to the system, whatever lies between them") {
   CHECK(full - resident() > 100_MiB);
 }
 
-TEST_CASE("outside of a step blocks come from what waits, then from the heap; nothing waits when the budget is gone") {
+TEST_CASE(
+    "outside of a step blocks come from what waits, then from the heap; nothing waits when the "
+    "budget is gone") {
   const Bytes others = waiting();
   torch::nn::Linear net(512, 512);
   {
@@ -198,11 +209,14 @@ TEST_CASE("outside of a step blocks come from what waits, then from the heap; no
     validation.reset();
     CHECK(waiting() == between);
     TrainStep compiled{net, [&](const Tensor& x) { return net->forward(x).sum(); },
-                       TrainStepOptions{.budget = cpu_memory().live() + 64_MiB, .on_fallback = OnFallback::error, .recheck = false}};
+                       TrainStepOptions{.budget = cpu_memory().live() + 64_MiB,
+                                        .on_fallback = OnFallback::error,
+                                        .recheck = false}};
     compiled(torch::ones({512, 512}));
     compiled(torch::ones({512, 512}));
     CHECK(compiled.counters().replays == 1);
-    CHECK(waiting() - compiled.last().arena <= others);  // what waited for the guided steps has made room
+    // what waited for the guided steps has made room
+    CHECK(waiting() - compiled.last().arena <= others);
   }
   CHECK(waiting() == others);
 }
@@ -221,7 +235,7 @@ TEST_CASE("a block may outlive the limit, and be freed by another thread") {
   CHECK(waiting() == others);
 }
 
-// ── steps that ask for the same blocks ────────────────────────────────────────────────────────────────────────────────────
+// ── steps that ask for the same blocks ───────────────────────────────────────────────────────────
 
 TEST_CASE("a region: addresses without pages, pages that wait, blocks that nobody lies over") {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -263,7 +277,8 @@ TEST_CASE("a region: addresses without pages, pages that wait, blocks that nobod
 
 namespace {
 
-/// A step by hand: 8 MiB, 5 MiB, then 6 MiB over the place of the first, and one of 4 MiB that outlives it.
+/// A step by hand: 8 MiB, 5 MiB, then 6 MiB over the place of the first, and one of 4 MiB that
+/// outlives it.
 struct StepByHand {
   std::vector<const void*> addresses{};
   Tensor outlives{};
@@ -286,7 +301,9 @@ struct StepByHand {
 
 }  // namespace
 
-TEST_CASE("steps that ask for the same blocks have each at the same address, in as much memory as is alive at most") {
+TEST_CASE(
+    "steps that ask for the same blocks have each at the same address, in as much memory as is "
+    "alive at most") {
   const Bytes before = cpu_memory().live(), others = waiting();
   MemoryLimit limit{before + 64_MiB};
   StepByHand step;
@@ -324,7 +341,8 @@ TEST_CASE("what a dead block's pages are more than was asked for does not pass t
   CHECK(cpu_memory().reserved_peak() - others <= before + 13_MiB);
 }
 
-TEST_CASE("a block that is alive in another's place is left alone, and so is one whose region is gone") {
+TEST_CASE(
+    "a block that is alive in another's place is left alone, and so is one whose region is gone") {
   const Bytes others = waiting();
   Tensor kept, also_kept;
   {
@@ -380,7 +398,9 @@ TEST_CASE("what waits in a region makes room for blocks beside it, and inside th
   CHECK(count(other, 1) == 11 << 18);
 }
 
-TEST_CASE("blocks in their places are inside a limit that has come down, and what is beside them is inside of what was alive at most") {
+TEST_CASE(
+    "blocks in their places are inside a limit that has come down, and what is beside them is "
+    "inside of what was alive at most") {
   const Bytes before = cpu_memory().live(), others = waiting();
   std::optional<MemoryLimit> limit(std::in_place, before + 1024_MiB);
   StepByHand step;
@@ -401,8 +421,12 @@ TEST_CASE("blocks in their places are inside a limit that has come down, and wha
   page_blocks().end_step();
 }
 
-TEST_CASE("a training loop in a region: the same numbers, the same addresses, the same peak, and room for validation between steps") {
-  const auto loss_of = [](torch::nn::Sequential& net, const Tensor& x) { return net->forward(x).pow(2).mean(); };
+TEST_CASE(
+    "a training loop in a region: the same numbers, the same addresses, the same peak, and room "
+    "for validation between steps") {
+  const auto loss_of = [](torch::nn::Sequential& net, const Tensor& x) {
+    return net->forward(x).pow(2).mean();
+  };
   const auto make = [] {
     torch::manual_seed(3);
     torch::nn::Sequential net;
@@ -418,7 +442,8 @@ TEST_CASE("a training loop in a region: the same numbers, the same addresses, th
   MemoryBudget budget{Budget::savable(50), {.planner = plan_by_bytes, .plan_in_background = false}};
   bool placed = false;
   Tensor expected;
-  // What eager has taken between the steps may lie in the region and be in the way: then it is given up, and laid out anew.
+  // What eager has taken between the steps may lie in the region and be in the way: then it is
+  // given up, and laid out anew.
   for (int i = 0; i < 8 || ((!placed || waiting() < 8_MiB) && i < 16); ++i) {
     eager_sgd.zero_grad();
     loss_of(eager, x).backward();

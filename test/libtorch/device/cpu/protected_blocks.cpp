@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include <reprise/libtorch.hpp>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <reprise/libtorch.hpp>
 
 #include <reprise_test/catch.hpp>
 
@@ -45,7 +45,10 @@ struct NotingOwner : BlockOwner {
 struct CountedBlock {
   c10::DataPtr data;
   std::size_t count;
-  explicit CountedBlock(std::size_t bytes) : data(counting_allocator().allocate(bytes)), count(bytes / sizeof(std::uint32_t)) { fill(); }
+  explicit CountedBlock(std::size_t bytes)
+      : data(counting_allocator().allocate(bytes)), count(bytes / sizeof(std::uint32_t)) {
+    fill();
+  }
   [[nodiscard]] std::uint32_t* numbers() const { return static_cast<std::uint32_t*>(data.get()); }
   void fill() const {
     for (std::size_t i = 0; i < count; ++i) numbers()[i] = static_cast<std::uint32_t>(i);
@@ -75,7 +78,8 @@ int end_of_child(const std::function<int()>& run) {
 
 }  // namespace
 
-TEST_CASE("the whole pages of a block are what a block without its edges has, and few are none", "[protected_blocks]") {
+TEST_CASE("the whole pages of a block are what a block without its edges has, and few are none",
+          "[protected_blocks]") {
   if (!ProtectedBlocks::available()) return;
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   auto* const at = reinterpret_cast<std::byte*>(100 * page);
@@ -87,7 +91,8 @@ TEST_CASE("the whole pages of a block are what a block without its edges has, an
   CHECK(ProtectedBlocks::pages_in(at, page).bytes == 0);
 }
 
-TEST_CASE("a spilled block gives its memory back, keeps its address, and comes back with its bytes", "[protected_blocks]") {
+TEST_CASE("a spilled block gives its memory back, keeps its address, and comes back with its bytes",
+          "[protected_blocks]") {
   if (!ProtectedBlocks::available()) return;
   SpillFile file;
   NotingOwner owner;
@@ -110,7 +115,9 @@ TEST_CASE("a spilled block gives its memory back, keeps its address, and comes b
   CHECK(protected_blocks().size() == 0);
 }
 
-TEST_CASE("a pointer into a spilled block waits for its owner, and reads or writes what is there then", "[protected_blocks]") {
+TEST_CASE(
+    "a pointer into a spilled block waits for its owner, and reads or writes what is there then",
+    "[protected_blocks]") {
   if (!ProtectedBlocks::available()) return;
   SpillFile file;
   NotingOwner owner;
@@ -135,7 +142,10 @@ TEST_CASE("a pointer into a spilled block waits for its owner, and reads or writ
   CHECK(owner.entered == 0);
 }
 
-TEST_CASE("a block whose owner waits for whoever touches it is opened without it, and the owner hears of it", "[protected_blocks]") {
+TEST_CASE(
+    "a block whose owner waits for whoever touches it is opened without it, and the owner hears of "
+    "it",
+    "[protected_blocks]") {
   if (!ProtectedBlocks::available()) return;
   SpillFile file;
   NotingOwner owner;
@@ -151,7 +161,8 @@ TEST_CASE("a block whose owner waits for whoever touches it is opened without it
   CHECK_FALSE(CountingAllocator::restore(block.data.get()));
 }
 
-TEST_CASE("many threads that read a spilled block at once all read what it held", "[protected_blocks]") {
+TEST_CASE("many threads that read a spilled block at once all read what it held",
+          "[protected_blocks]") {
   if (!ProtectedBlocks::available()) return;
   SpillFile file;
   NotingOwner owner;
@@ -170,7 +181,8 @@ TEST_CASE("many threads that read a spilled block at once all read what it held"
   }
 }
 
-TEST_CASE("an evicted block is filled by its owner when it is touched, at its address", "[protected_blocks]") {
+TEST_CASE("an evicted block is filled by its owner when it is touched, at its address",
+          "[protected_blocks]") {
   if (!ProtectedBlocks::available()) return;
   NotingOwner owner;
   CountedBlock block(64 << 10);
@@ -196,7 +208,8 @@ TEST_CASE("an evicted block is filled by its owner when it is touched, at its ad
   CHECK(protected_blocks().size() == 0);
 }
 
-TEST_CASE("the owner is told of a write to a watched block before it happens, and of no read", "[protected_blocks]") {
+TEST_CASE("the owner is told of a write to a watched block before it happens, and of no read",
+          "[protected_blocks]") {
   if (!ProtectedBlocks::available()) return;
   NotingOwner owner;
   CountedBlock block(64 << 10);
@@ -214,12 +227,15 @@ TEST_CASE("the owner is told of a write to a watched block before it happens, an
   CHECK(block.numbers()[5000] == 1);
 }
 
-TEST_CASE("a watched block can be spilled, and is watched again when it is back", "[protected_blocks]") {
+TEST_CASE("a watched block can be spilled, and is watched again when it is back",
+          "[protected_blocks]") {
   if (!ProtectedBlocks::available()) return;
   SpillFile file;
   NotingOwner owner;
   CountedBlock block(64 << 10);
-  owner.on_touch = [&](std::uint32_t, bool) { CountingAllocator::unwatch_writes(block.data.get()); };
+  owner.on_touch = [&](std::uint32_t, bool) {
+    CountingAllocator::unwatch_writes(block.data.get());
+  };
   REQUIRE(CountingAllocator::watch_writes(block.data.get(), owner, 2));
   REQUIRE(CountingAllocator::spill(block.data.get(), owner, 2, file));
   CountingAllocator::restore(block.data.get());
@@ -229,7 +245,8 @@ TEST_CASE("a watched block can be spilled, and is watched again when it is back"
   CHECK(owner.touches.size() == 1);
 }
 
-TEST_CASE("a block may be freed while it is spilled or watched, and its place be used again", "[protected_blocks]") {
+TEST_CASE("a block may be freed while it is spilled or watched, and its place be used again",
+          "[protected_blocks]") {
   if (!ProtectedBlocks::available()) return;
   SpillFile file;
   NotingOwner owner;
@@ -255,10 +272,12 @@ TEST_CASE("blocks that went and came back leave no areas behind", "[protected_bl
   std::vector<CountedBlock> blocks;
   for (int i = 0; i < 100; ++i) blocks.emplace_back(64 << 10);
   const std::size_t before = areas();
-  for (const CountedBlock& block : blocks) REQUIRE(CountingAllocator::spill(block.data.get(), owner, 1, file));
+  for (const CountedBlock& block : blocks)
+    REQUIRE(CountingAllocator::spill(block.data.get(), owner, 1, file));
   for (const CountedBlock& block : blocks) CHECK(CountingAllocator::restore(block.data.get()));
   for (const CountedBlock& block : blocks) CHECK(block.as_filled());
-  if (areas() > before + 20) WARN("this system keeps the areas of moved pages apart (Linux before 5.7)");
+  if (areas() > before + 20)
+    WARN("this system keeps the areas of moved pages apart (Linux before 5.7)");
   CHECK(areas() <= before + 220);
 }
 
@@ -275,7 +294,10 @@ TEST_CASE("where the system protects nothing more, the block is as it was", "[pr
   CHECK(protected_blocks().size() == 0);
 }
 
-TEST_CASE("a fault that is not ours ends the process as it would have, or goes to whoever handled it before", "[protected_blocks]") {
+TEST_CASE(
+    "a fault that is not ours ends the process as it would have, or goes to whoever handled it "
+    "before",
+    "[protected_blocks]") {
   if (!ProtectedBlocks::available()) return;
   const auto fault = [] {
     SpillFile file;

@@ -1,13 +1,14 @@
 #pragma once
-// An op's result in the place of one of its operands, without the op knowing: the next block of that size that this thread asks for is
-// the operand's own.
+// An op's result in the place of one of its operands, without the op knowing: the next block of
+// that size that this thread asks for is the operand's own.
 //
 //   BlockTakeover takeover(b.storage());
 //   c = add(a, b);                              c's block is b's: both storages point to it
 //   if (takeover.taken_by(c)) …                 b's storage gives its pointer up without freeing anything (takeover.leave(pointer)):
 //                                               the block is c's now
 //
-// Where the op throws, its result dies on the way, but the block does not: it is still the operand's.
+// Where the op throws, its result dies on the way, but the block does not: it is still the
+// operand's.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +24,8 @@ namespace reprise {
 
 class BlockTakeover final : public BlockKeeper {
  public:
-  /// Only for a block that the counting allocator made. The operand lives for as long as the takeover does.
+  /// Only for a block that the counting allocator made. The operand lives for as long as the
+  /// takeover does.
   explicit BlockTakeover(c10::Storage operand) : operand_(std::move(operand)) {
     const c10::DataPtr& block = pointer();
     block_ = block.get();
@@ -43,24 +45,32 @@ class BlockTakeover final : public BlockKeeper {
   /// Somebody has got the block, and may have written to it.
   [[nodiscard]] bool taken() const { return handed_block().bytes == 0; }
 
-  /// After the op: whether what it made lies in the block. Throws where something else has got it: then the operand is lost.
+  /// After the op: whether what it made lies in the block. Throws where something else has got it:
+  /// then the operand is lost.
   [[nodiscard]] bool taken_by(const at::Tensor& result) const {
     if (!taken()) return false;
     if (result.storage().data() == block_) return true;
-    throw Error(Errc::capture_failed, "an op took the memory of one of its operands for something else than its result; please report this");
+    throw Error(Errc::capture_failed,
+                "an op took the memory of one of its operands for something else than its result; "
+                "please report this");
   }
 
-  /// The operand's pointer to the block goes, the block stays. Its keeper is whoever the result's owner has named.
+  /// The operand's pointer to the block goes, the block stays. Its keeper is whoever the result's
+  /// owner has named.
   void leave(c10::DataPtr&& pointer) {
     static_cast<void>(pointer.release_context());
-    if (CountingAllocator::keeper_of(block_).keeper == this) CountingAllocator::set_keeper(block_, {});
+    if (CountingAllocator::keeper_of(block_).keeper == this)
+      CountingAllocator::set_keeper(block_, {});
     left_ = true;
   }
 
   /// The operand's own.
-  [[nodiscard]] c10::DataPtr& pointer() { return operand_.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(); }
+  [[nodiscard]] c10::DataPtr& pointer() {
+    return operand_.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+  }
 
-  bool keep(void* /*data*/, std::uint32_t /*tag*/) override { return true; }  // the result of an op that threw
+  // the result of an op that threw
+  bool keep(void* /*data*/, std::uint32_t /*tag*/) override { return true; }
 
  private:
   c10::Storage operand_;

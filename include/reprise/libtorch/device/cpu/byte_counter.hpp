@@ -5,7 +5,8 @@
 //   bytes.add(4096);       bytes.live() == 4096
 //   bytes.remove(4096);    bytes.live() == 0, bytes.peak() == 4096
 //
-// There is one for the process (memory_counter.hpp), and one for each step that runs (step_bytes.hpp).
+// There is one for the process (memory_counter.hpp), and one for each step that runs
+// (step_bytes.hpp).
 
 #include <atomic>
 #include <cstdint>
@@ -14,14 +15,19 @@
 
 namespace reprise {
 
-/// Bytes held through one allocator: now, and at most since the last reset. What is moved out of memory for a while (see
-/// memory_limit.hpp) is not held, but it exists: existing() is what would be held without a limit.
+/// Bytes held through one allocator: now, and at most since the last reset. What is moved out of
+/// memory for a while (see memory_limit.hpp) is not held, but it exists: existing() is what would
+/// be held without a limit.
 class ByteCounter {
  public:
   [[nodiscard]] Bytes live() const { return {live_.load(std::memory_order_relaxed)}; }
-  [[nodiscard]] Bytes existing() const { return {live_.load(std::memory_order_relaxed) + out_.load(std::memory_order_relaxed)}; }
+  [[nodiscard]] Bytes existing() const {
+    return {live_.load(std::memory_order_relaxed) + out_.load(std::memory_order_relaxed)};
+  }
   [[nodiscard]] Bytes peak() const { return {peak_.load(std::memory_order_relaxed)}; }
-  [[nodiscard]] Bytes existing_peak() const { return {existing_peak_.load(std::memory_order_relaxed)}; }
+  [[nodiscard]] Bytes existing_peak() const {
+    return {existing_peak_.load(std::memory_order_relaxed)};
+  }
   void reset_peak() {
     peak_.store(live().count, std::memory_order_relaxed);
     reset_existing_peak();
@@ -30,7 +36,8 @@ class ByteCounter {
 
   void reset_existing_peak() { existing_peak_.store(existing().count, std::memory_order_relaxed); }
 
-  /// A window is one op: what existed at most while it ran shows its workspace. Opening one does not touch peak().
+  /// A window is one op: what existed at most while it ran shows its workspace. Opening one does
+  /// not touch peak().
   void open_window() { window_.store(existing().count, std::memory_order_relaxed); }
   [[nodiscard]] Bytes window_peak() const { return {window_.load(std::memory_order_relaxed)}; }
 
@@ -40,8 +47,12 @@ class ByteCounter {
   /// What arenas, and pages that wait for the next blocks, hold beyond what lives in them.
   [[nodiscard]] Bytes spare() const { return {spare_.load(std::memory_order_relaxed)}; }
   /// What is held: arenas as a whole (see arena.hpp), and everything outside of them.
-  [[nodiscard]] Bytes reserved() const { return {live_.load(std::memory_order_relaxed) + spare_.load(std::memory_order_relaxed)}; }
-  [[nodiscard]] Bytes reserved_peak() const { return {reserved_peak_.load(std::memory_order_relaxed)}; }
+  [[nodiscard]] Bytes reserved() const {
+    return {live_.load(std::memory_order_relaxed) + spare_.load(std::memory_order_relaxed)};
+  }
+  [[nodiscard]] Bytes reserved_peak() const {
+    return {reserved_peak_.load(std::memory_order_relaxed)};
+  }
   /// So many bytes of an arena are held beyond those that live in it.
   void add_spare(std::int64_t bytes) {
     spare_.fetch_add(bytes, std::memory_order_relaxed);
@@ -69,11 +80,14 @@ class ByteCounter {
   /// So many bytes are moved out (negative: are back, or have died out there).
   void move_out(std::int64_t bytes) { out_.fetch_add(bytes, std::memory_order_relaxed); }
 
-  /// So many bytes would exist beside all others, were they not written over some of them (block_takeover.hpp).
+  /// So many bytes would exist beside all others, were they not written over some of them
+  /// (block_takeover.hpp).
   void note_beside(std::int64_t bytes) { raise(existing_peak_, existing().count + bytes); }
 
   /// What existed only to make something again did not exist for the step: the peak is what it was.
-  void forget_existing_peak_since(Bytes before) { existing_peak_.store(before.count, std::memory_order_relaxed); }
+  void forget_existing_peak_since(Bytes before) {
+    existing_peak_.store(before.count, std::memory_order_relaxed);
+  }
 
   /// Nothing is held.
   void restart() {
@@ -88,7 +102,8 @@ class ByteCounter {
     }
   }
 
-  std::atomic<std::int64_t> live_{0}, out_{0}, peak_{0}, existing_peak_{0}, window_{0}, spare_{0}, reserved_peak_{0};
+  std::atomic<std::int64_t> live_{0}, out_{0}, peak_{0}, existing_peak_{0}, window_{0}, spare_{0},
+      reserved_peak_{0};
   std::atomic<std::uint64_t> serial_{0};
 };
 

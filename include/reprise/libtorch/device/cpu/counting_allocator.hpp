@@ -1,21 +1,22 @@
 #pragma once
-// Memory is counted where it is allocated: including this header puts one counting allocator in the place of LibTorch's
-// CPU allocator, before main and for good.
+// Memory is counted where it is allocated: including this header puts one counting allocator in the
+// place of LibTorch's CPU allocator, before main and for good.
 //
 //   cpu_memory().live();                       // bytes that LibTorch's CPU tensors hold now, as requested
 //   cpu_memory().reset_peak();
 //   auto y = torch::relu(x);                   // 4 KiB
 //   cpu_memory().peak();                       // live() before + 4096
 //
-// Every block carries a header in front of it, in the 64 bytes that keep the alignment LibTorch asks for:
+// Every block carries a header in front of it, in the 64 bytes that keep the alignment LibTorch
+// asks for:
 //
 //   ┌──────────────── 64 B ───────────────┬───────────── bytes as requested ─────────────┐
 //   │ bytes, serial, keeper               │ what the tensor sees, 64-byte aligned        │
 //   └─────────────────────────────────────┴──────────────────────────────────────────────┘
 //                                         ▲ data pointer = context of the DataPtr (so raw_allocate works)
 //
-// The serial tells which blocks are older than a given moment; a keeper is asked before its block is freed. What did not come
-// through here (from_blob, mmap) is not counted.
+// The serial tells which blocks are older than a given moment; a keeper is asked before its block
+// is freed. What did not come through here (from_blob, mmap) is not counted.
 
 #include <cstddef>
 #include <cstdint>
@@ -38,7 +39,8 @@
 
 namespace reprise {
 
-/// Asked before memory is taken, on the thread that takes it. May free other memory first, or throw.
+/// Asked before memory is taken, on the thread that takes it. May free other memory first, or
+/// throw.
 struct MemoryGate {
   virtual ~MemoryGate() = default;
   virtual void before_allocation(Bytes bytes) = 0;
@@ -51,7 +53,8 @@ struct MemoryGate {
 /// Asked before a block is freed, on whichever thread does it: the last tensor over it has died.
 struct BlockKeeper {
   virtual ~BlockKeeper() = default;
-  /// True where the keeper takes the block over; it then belongs to the keeper, and nobody is asked again.
+  /// True where the keeper takes the block over; it then belongs to the keeper, and nobody is asked
+  /// again.
   virtual bool keep(void* data, std::uint32_t tag) = 0;
 };
 
@@ -61,10 +64,12 @@ REPRISE_ONE_PER_PROCESS inline MemoryGate*& memory_gate() {
   return gate;
 }
 
-/// Where blocks come from, if not from the system: an arena with planned addresses, or somebody who only takes notes.
+/// Where blocks come from, if not from the system: an arena with planned addresses, or somebody who
+/// only takes notes.
 struct BlockSource {
   virtual ~BlockSource() = default;
-  /// Room for the header and `bytes` behind it, 64-byte aligned, with the number that give_back() gets; nullptr: from the system.
+  /// Room for the header and `bytes` behind it, 64-byte aligned, with the number that give_back()
+  /// gets; nullptr: from the system.
   virtual std::byte* take(std::size_t bytes, std::uint32_t& number) = 0;
   /// The block is dead. May be called on any thread.
   virtual void give_back(std::uint32_t number) = 0;
@@ -80,7 +85,8 @@ REPRISE_ONE_PER_PROCESS inline BlockSource*& block_source() {
   return source;
 }
 
-/// A block that this thread has already, and that its next request of just so many bytes gets: block_takeover.hpp.
+/// A block that this thread has already, and that its next request of just so many bytes gets:
+/// block_takeover.hpp.
 struct HandedBlock {
   void* data = nullptr;
   std::size_t bytes = 0;  ///< 0: none
@@ -99,7 +105,8 @@ class CountingAllocator final : public c10::Allocator {
       cpu_memory().note_beside(static_cast<std::int64_t>(bytes));
       return take_over(handed.data);
     }
-    if (MemoryGate* gate = memory_gate()) gate->before_allocation({static_cast<std::int64_t>(bytes)});
+    if (MemoryGate* gate = memory_gate())
+      gate->before_allocation({static_cast<std::int64_t>(bytes)});
     BlockSource* source = block_source();
     std::uint32_t number = 0;
     std::size_t mapped = 0;
@@ -112,39 +119,56 @@ class CountingAllocator final : public c10::Allocator {
     if (source != nullptr) cpu_memory().add_spare(-static_cast<std::int64_t>(bytes));
     const std::uint64_t serial = cpu_memory().add(static_cast<std::int64_t>(bytes));
     const StepBytes::Tag made_by = StepBytes::allocated(static_cast<std::int64_t>(bytes));
-    new (base) BlockHeader{static_cast<std::int64_t>(bytes), serial, nullptr, 0, number, source, mapped, made_by};
-    if (BlockSource* notes = block_source(); notes != nullptr && source == nullptr) notes->came_from_system(serial);
+    new (base) BlockHeader{
+        static_cast<std::int64_t>(bytes), serial, nullptr, 0, number, source, mapped, made_by};
+    if (BlockSource* notes = block_source(); notes != nullptr && source == nullptr)
+      notes->came_from_system(serial);
     c10::profiledCPUMemoryReporter().New(data, bytes);
     return {data, data, &release, c10::Device(c10::DeviceType::CPU)};
   }
 
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
 
-  void copy_data(void* to, const void* from, std::size_t count) const override { std::memcpy(to, from, count); }
+  void copy_data(void* to, const void* from, std::size_t count) const override {
+    std::memcpy(to, from, count);
+  }
 
   /// Whether this allocator made the block: only such blocks are ever emptied or moved.
-  [[nodiscard]] static bool owns(const c10::DataPtr& data) { return data.get_deleter() == &release && data.get() != nullptr; }
+  [[nodiscard]] static bool owns(const c10::DataPtr& data) {
+    return data.get_deleter() == &release && data.get() != nullptr;
+  }
   /// Whether the block lies in an arena, whose next run writes over it.
-  [[nodiscard]] static bool in_arena(const c10::DataPtr& data) { return owns(data) && header_of(data.get())->source != nullptr; }
+  [[nodiscard]] static bool in_arena(const c10::DataPtr& data) {
+    return owns(data) && header_of(data.get())->source != nullptr;
+  }
   /// Bytes as requested; 0 for what another allocator made.
-  [[nodiscard]] static Bytes bytes_of(const c10::DataPtr& data) { return owns(data) ? Bytes{header_of(data.get())->bytes} : Bytes{0}; }
-  [[nodiscard]] static std::uint64_t serial_of(const c10::DataPtr& data) { return owns(data) ? header_of(data.get())->serial : 0; }
+  [[nodiscard]] static Bytes bytes_of(const c10::DataPtr& data) {
+    return owns(data) ? Bytes{header_of(data.get())->bytes} : Bytes{0};
+  }
+  [[nodiscard]] static std::uint64_t serial_of(const c10::DataPtr& data) {
+    return owns(data) ? header_of(data.get())->serial : 0;
+  }
 
-  // ── blocks that keep their address (protected_blocks.hpp); only of this allocator's ───────────────────────────────────
+  // ── blocks that keep their address (protected_blocks.hpp); only of this allocator's ────────────
 
   /// Whether the block can be spilled where it lies.
   [[nodiscard]] static bool can_spill(void* data) {
     const BlockHeader* header = header_of(data);
     return header->source == nullptr && ProtectedBlocks::pages_in(data, size_of(header)).bytes > 0;
   }
-  [[nodiscard]] static bool spill(void* data, BlockOwner& owner, std::uint32_t tag, SpillFile& file) {
+  [[nodiscard]] static bool spill(void* data, BlockOwner& owner, std::uint32_t tag,
+                                  SpillFile& file) {
     BlockHeader* header = header_of(data);
-    if (!can_spill(data) || !protected_blocks().spill(data, size_of(header), counted_as(header), owner, tag, file)) return false;
+    if (!can_spill(data) ||
+        !protected_blocks().spill(data, size_of(header), counted_as(header), owner, tag, file))
+      return false;
     return header->is_protected = true;
   }
   [[nodiscard]] static bool evict(void* data, BlockOwner& owner, std::uint32_t tag) {
     BlockHeader* header = header_of(data);
-    if (!can_spill(data) || !protected_blocks().evict(data, size_of(header), counted_as(header), owner, tag)) return false;
+    if (!can_spill(data) ||
+        !protected_blocks().evict(data, size_of(header), counted_as(header), owner, tag))
+      return false;
     return header->is_protected = true;
   }
   /// What was evicted gets the bytes of another block, which is freed.
@@ -163,17 +187,26 @@ class CountingAllocator final : public c10::Allocator {
     if (restored) note_moved(header, data);
     return restored;
   }
-  [[nodiscard]] static bool is_spilled(void* data) { return protected_blocks().is_spilled(data, size_of(header_of(data))); }
+  [[nodiscard]] static bool is_spilled(void* data) {
+    return protected_blocks().is_spilled(data, size_of(header_of(data)));
+  }
   /// Of its whole pages only.
   static bool watch_writes(void* data, BlockOwner& owner, std::uint32_t tag) {
     BlockHeader* header = header_of(data);
-    if (header->source != nullptr || !protected_blocks().watch_writes(data, size_of(header), owner, tag)) return false;
+    if (header->source != nullptr ||
+        !protected_blocks().watch_writes(data, size_of(header), owner, tag))
+      return false;
     return header->is_protected = true;
   }
-  static void unwatch_writes(void* data) { protected_blocks().unwatch_writes(data, size_of(header_of(data))); }
+  static void unwatch_writes(void* data) {
+    protected_blocks().unwatch_writes(data, size_of(header_of(data)));
+  }
 
-  /// From now on `keeper` is asked before this block is freed; nobody where it is null. Only for blocks that this allocator made.
-  static void set_keeper(const c10::DataPtr& data, BlockKeeper* keeper, std::uint32_t tag = 0) { set_keeper(data.get(), {keeper, tag}); }
+  /// From now on `keeper` is asked before this block is freed; nobody where it is null. Only for
+  /// blocks that this allocator made.
+  static void set_keeper(const c10::DataPtr& data, BlockKeeper* keeper, std::uint32_t tag = 0) {
+    set_keeper(data.get(), {keeper, tag});
+  }
   /// Who is asked, and what it calls the block.
   struct Keeping {
     BlockKeeper* keeper = nullptr;
@@ -190,14 +223,17 @@ class CountingAllocator final : public c10::Allocator {
   }
   [[nodiscard]] static Keeping keeper_of(const c10::DataPtr& data) { return keeper_of(data.get()); }
   /// A block that was kept, as something that frees it.
-  [[nodiscard]] static c10::DataPtr take_over(void* data) { return {data, data, &release, c10::Device(c10::DeviceType::CPU)}; }
+  [[nodiscard]] static c10::DataPtr take_over(void* data) {
+    return {data, data, &release, c10::Device(c10::DeviceType::CPU)};
+  }
   /// Held while a keeper is asked, and by whoever ends one.
   REPRISE_ONE_PER_PROCESS static std::recursive_mutex& keepers() {
     static auto& guard = *new std::recursive_mutex;
     return guard;
   }
 
-  /// Keepers that may still be asked: one whose step is over may stand in the header of a block that is dying on another thread.
+  /// Keepers that may still be asked: one whose step is over may stand in the header of a block
+  /// that is dying on another thread.
   static void listen(BlockKeeper* keeper) {
     const std::lock_guard lock(keepers());
     listening().insert(keeper);
@@ -219,7 +255,7 @@ class CountingAllocator final : public c10::Allocator {
     std::uint32_t number = 0;       // of `source`
     BlockSource* source = nullptr;  // where it lies in an arena
     std::size_t mapped = 0;         // bytes of its own pages; 0 where it lies in the heap
-    StepBytes::Tag made_by{};      // the step that counts it
+    StepBytes::Tag made_by{};       // the step that counts it
     bool is_protected = false;      // or was: protected_blocks.hpp knows
   };
   static_assert(sizeof(BlockHeader) <= header_bytes);
@@ -234,22 +270,31 @@ class CountingAllocator final : public c10::Allocator {
     const ProtectedBlocks::Pages pages = ProtectedBlocks::pages_in(data, size_of(header));
     page_blocks().note_moved(pages.begin, pages.bytes);
   }
-  static ProtectedBlocks::Counted counted_as(const BlockHeader* header) { return {header->made_by, header->serial}; }
-  static std::size_t size_of(const BlockHeader* header) { return static_cast<std::size_t>(header->bytes); }
-  static BlockHeader* header_of(void* data) { return reinterpret_cast<BlockHeader*>(static_cast<std::byte*>(data) - header_bytes); }
+  static ProtectedBlocks::Counted counted_as(const BlockHeader* header) {
+    return {header->made_by, header->serial};
+  }
+  static std::size_t size_of(const BlockHeader* header) {
+    return static_cast<std::size_t>(header->bytes);
+  }
+  static BlockHeader* header_of(void* data) {
+    return reinterpret_cast<BlockHeader*>(static_cast<std::byte*>(data) - header_bytes);
+  }
 
   static std::byte* from_system(std::size_t bytes, std::size_t& mapped) {
     if (std::byte* pages = page_blocks().take(bytes, mapped)) return pages;
-    return static_cast<std::byte*>(c10::alloc_cpu(bytes));  // throws as LibTorch does where there is no memory
+    // throws as LibTorch does where there is no memory
+    return static_cast<std::byte*>(c10::alloc_cpu(bytes));
   }
 
   static void to_system(BlockHeader* header, bool has_pages) {
-    if (header->mapped > 0) page_blocks().give(reinterpret_cast<std::byte*>(header), header->mapped, has_pages);
+    if (header->mapped > 0)
+      page_blocks().give(reinterpret_cast<std::byte*>(header), header->mapped, has_pages);
     else c10::free_cpu(header);
   }
 
   static bool kept(BlockHeader* header, void* data) {
-    if (header->keeper == nullptr) return false;  // most blocks, without taking the lock; only their own step's thread sets one
+    // most blocks, without taking the lock; only their own step's thread sets one
+    if (header->keeper == nullptr) return false;
     const std::lock_guard lock(keepers());
     BlockKeeper* keeper = std::exchange(header->keeper, nullptr);
     return keeper != nullptr && listening().contains(keeper) && keeper->keep(data, header->tag);
@@ -275,7 +320,8 @@ class CountingAllocator final : public c10::Allocator {
       to_system(header, !spilled);
       if (BlockSource* current = block_source()) current->freed(serial);
     }
-    if (MemoryGate* gate = memory_gate(); gate != nullptr && !known) gate->after_release(bytes, serial);
+    if (MemoryGate* gate = memory_gate(); gate != nullptr && !known)
+      gate->after_release(bytes, serial);
   }
 };
 
@@ -285,8 +331,11 @@ REPRISE_ONE_PER_PROCESS inline CountingAllocator& counting_allocator() {
   return allocator;
 }
 
-/// Whether LibTorch allocates through us; false where another library has put its own allocator in our place.
-[[nodiscard]] inline bool memory_is_counted() { return c10::GetCPUAllocator() == &counting_allocator(); }
+/// Whether LibTorch allocates through us; false where another library has put its own allocator in
+/// our place.
+[[nodiscard]] inline bool memory_is_counted() {
+  return c10::GetCPUAllocator() == &counting_allocator();
+}
 
 namespace detail {
 // LibTorch keeps the allocator of the highest priority; its own has 0.

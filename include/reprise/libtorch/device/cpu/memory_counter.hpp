@@ -1,13 +1,14 @@
 #pragma once
-// How many bytes LibTorch's CPU tensors hold: counted where they are allocated (counting_allocator.hpp), to the byte, as requested.
+// How many bytes LibTorch's CPU tensors hold: counted where they are allocated
+// (counting_allocator.hpp), to the byte, as requested.
 //
 //   cpu_memory().live();                       // now
 //   cpu_memory().reset_peak();
 //   auto y = torch::relu(x);                   // 4 KiB
 //   cpu_memory().peak();                       // live() before + 4096
 //
-// These are the bytes of all threads. What one step has taken of them is counted beside (step_bytes.hpp): a number that belongs to a
-// step is told to both.
+// These are the bytes of all threads. What one step has taken of them is counted beside
+// (step_bytes.hpp): a number that belongs to a step is told to both.
 
 #include <cstdint>
 
@@ -62,7 +63,8 @@ REPRISE_ONE_PER_PROCESS inline MemoryCounter& cpu_memory() {
   return counter;
 }
 
-/// What this thread's step has taken since it began; of a thread that runs none, what the process holds.
+/// What this thread's step has taken since it began; of a thread that runs none, what the process
+/// holds.
 [[nodiscard]] inline ByteCounter& bytes_of_step() {
   ByteCounter* step = StepBytes::here();
   return step != nullptr ? *step : cpu_memory();

@@ -1,6 +1,7 @@
 #pragma once
-// Large blocks as pages of their own, while a step is kept inside a limit: what is freed goes back to the system, or waits for the next
-// blocks that fit into it, and what the process holds follows what its tensors hold.
+// Large blocks as pages of their own, while a step is kept inside a limit: what is freed goes back
+// to the system, or waits for the next blocks that fit into it, and what the process holds follows
+// what its tensors hold.
 //
 //   limit 100 MiB        live   waiting
 //   conv's output 40     90
@@ -9,11 +10,13 @@
 //   20 come              95      0          no run of 20 waits: the 15 are moved under the new addresses, and 5 fresh ones come behind them
 //   the 25 die           70     25          they wait; next to others, they are one run with them; never more than was alive at most
 //
-// Steps that ask for the same blocks again and again have each of them at the same address every time, in one region
-// (guide/step_addresses.hpp): nothing is moved any more, and as long as the region fits into the limit nothing is asked of the system.
+// Steps that ask for the same blocks again and again have each of them at the same address every
+// time, in one region (guide/step_addresses.hpp): nothing is moved any more, and as long as the
+// region fits into the limit nothing is asked of the system.
 //
-// glibc keeps what is freed and does not find room in its holes for aligned blocks: a process in which storages come and go would grow to
-// several times what they hold (ResNet-152 inside 614 MiB: to 1.9 GiB).
+// glibc keeps what is freed and does not find room in its holes for aligned blocks: a process in
+// which storages come and go would grow to several times what they hold (ResNet-152 inside 614 MiB:
+// to 1.9 GiB).
 
 #include <algorithm>
 #include <atomic>
@@ -45,7 +48,8 @@ class PageBlocks {
   /// Smaller blocks would waste much of their last page, and a call to the system each.
   static constexpr std::size_t smallest = std::size_t{256} << 10;
 
-  /// Pages for a block of this thread; nullptr where it is to come from the heap. `mapped` is what give() has to get back.
+  /// Pages for a block of this thread; nullptr where it is to come from the heap. `mapped` is what
+  /// give() has to get back.
   std::byte* take(std::size_t bytes, std::size_t& mapped) {
     if (limit_here() <= Bytes{0}) return take_between_steps(bytes, mapped);
     if (bytes < smallest) {
@@ -55,7 +59,8 @@ class PageBlocks {
     const std::size_t whole = round_up(bytes);
     const std::lock_guard lock(guard_);
     limit_ = limit_here();
-    most_live_ = std::max(most_live_, cpu_memory().live() + Bytes{static_cast<std::int64_t>(bytes)});
+    most_live_ =
+        std::max(most_live_, cpu_memory().live() + Bytes{static_cast<std::int64_t>(bytes)});
     const Bytes beside = most_held() - Bytes{static_cast<std::int64_t>(whole)};
     std::byte* pages = take_place(whole);
     if (pages == nullptr) pages = take_waiting(whole);
@@ -74,12 +79,14 @@ class PageBlocks {
     return pages;
   }
 
-  /// The block is dead. On any thread. `has_pages` false: all but its edges have gone back to the system before.
+  /// The block is dead. On any thread. `has_pages` false: all but its edges have gone back to the
+  /// system before.
   void give(std::byte* pages, std::size_t mapped, bool has_pages = true) {
     const std::lock_guard lock(guard_);
     addresses_.died(pages);
     const Bytes bytes{static_cast<std::int64_t>(mapped)};
-    trim_to(most_held() - bytes);  // what died last is what comes next, more often than what has waited long
+    // what died last is what comes next, more often than what has waited long
+    trim_to(most_held() - bytes);
     const bool waits = has_pages && cpu_memory().reserved() + bytes <= most_held();
     if (region_.contains(pages)) {
       region_.give(pages, mapped, waits);
@@ -91,7 +98,8 @@ class PageBlocks {
     cpu_memory().add_spare(bytes.count);
   }
 
-  /// What waits must not stand in the way of a small block either, nor of one whose memory comes back where it lies.
+  /// What waits must not stand in the way of a small block either, nor of one whose memory comes
+  /// back where it lies.
   void make_room(Bytes bytes) {
     if (limit_here() <= Bytes{0} || cpu_memory().reserved() + bytes <= limit_here()) return;
     const std::lock_guard lock(guard_);
@@ -104,13 +112,15 @@ class PageBlocks {
     seams_.insert(pages + bytes);
   }
 
-  /// A step begins on this thread: what it is going to ask for may be known. Between its beginning and its end blocks are taken note of.
+  /// A step begins on this thread: what it is going to ask for may be known. Between its beginning
+  /// and its end blocks are taken note of.
   void begin_step() {
     const std::lock_guard lock(guard_);
     addresses_.begin();
     if (region_.is_open() || addresses_.height() == 0) return;
     trim_to(Bytes{-1});  // the region gets pages of its own, which are never moved
-    if (region_.reserve(round_up(addresses_.height()))) begin_area(region_.begin(), region_.bytes());
+    if (region_.reserve(round_up(addresses_.height())))
+      begin_area(region_.begin(), region_.bytes());
     else addresses_.give_up();
   }
   void end_step() {
@@ -152,11 +162,13 @@ class PageBlocks {
  private:
   /// At most, with what waits: the limit, and no more than was alive at most.
   [[nodiscard]] Bytes most_held() const {
-    const Bytes rounding{most_live_.count / 64};  // headers, and what whole pages are more than was asked for
+    // headers, and what whole pages are more than was asked for
+    const Bytes rounding{most_live_.count / 64};
     return std::min(limit_, most_live_ + rounding);
   }
 
-  // Outside of a step what waits is used up before the heap grows, or a validation pass would need its memory beside that of the steps.
+  // Outside of a step what waits is used up before the heap grows, or a validation pass would need
+  // its memory beside that of the steps.
   std::byte* take_between_steps(std::size_t bytes, std::size_t& mapped) {
     if (bytes < smallest || waiting_.load(std::memory_order_relaxed) < bytes) return nullptr;
     const std::size_t whole = round_up(bytes);
@@ -164,12 +176,14 @@ class PageBlocks {
     if (waiting_.load(std::memory_order_relaxed) < whole) return nullptr;
     std::byte* pages = take_waiting(whole);
     if (pages == nullptr) pages = take_from_region(whole);
-    if (pages == nullptr && !by_size_.empty()) pages = gather(whole, Bytes{std::numeric_limits<std::int64_t>::max()});  // whatever it takes
+    // whatever it takes
+    if (pages == nullptr && !by_size_.empty())
+      pages = gather(whole, Bytes{std::numeric_limits<std::int64_t>::max()});
     if (pages != nullptr) mapped = whole;
     return pages;
   }
 
-  // ── the region in which blocks of steps have their places ─────────────────────────────────────────────────────────────
+  // ── the region in which blocks of steps have their places ──────────────────────────────────────
 
   // Where the block is to lie, if nothing lies there.
   std::byte* take_place(std::size_t whole) {
@@ -184,7 +198,8 @@ class PageBlocks {
     return region_.begin() + *offset;
   }
 
-  // Between steps, for as long as nothing has its place there: as it lies, or as fresh pages for as many of those that wait.
+  // Between steps, for as long as nothing has its place there: as it lies, or as fresh pages for as
+  // many of those that wait.
   std::byte* take_from_region(std::size_t whole) {
     if (std::byte* const pages = region_.take_waiting(whole)) {
       waits_in_region(-static_cast<std::int64_t>(whole));
@@ -199,7 +214,9 @@ class PageBlocks {
     cpu_memory().add_spare(bytes);
     waiting_.fetch_add(static_cast<std::size_t>(bytes), std::memory_order_relaxed);
   }
-  void drop_from_region(std::size_t bytes) { waits_in_region(-static_cast<std::int64_t>(region_.drop(bytes))); }
+  void drop_from_region(std::size_t bytes) {
+    waits_in_region(-static_cast<std::int64_t>(region_.drop(bytes)));
+  }
 
   void close_region() {
     if (!region_.is_open()) return;
@@ -211,7 +228,7 @@ class PageBlocks {
     close_region();
   }
 
-  // ── pages that wait elsewhere ─────────────────────────────────────────────────────────────────────────────────────────
+  // ── pages that wait elsewhere ──────────────────────────────────────────────────────────────────
 
   enum class Use { now, later };
 
@@ -232,13 +249,16 @@ class PageBlocks {
     return run.pages;
   }
 
-  // No run is large enough, but there may be several: their pages go under fresh addresses, the largest first, without being cleared by the
-  // system as fresh pages are. What is still missing is fresh.
+  // No run is large enough, but there may be several: their pages go under fresh addresses, the
+  // largest first, without being cleared by the system as fresh pages are. What is still missing is
+  // fresh.
   std::byte* gather(std::size_t whole, Bytes beside) {
     std::byte* const block = map(whole, Use::later);
     if (block == nullptr) return nullptr;
     std::size_t moved = 0;
-    for (int pieces = 0; pieces < most_pieces && moved < whole && !by_size_.empty() && seams_.size() < most_seams; ++pieces) {
+    for (int pieces = 0;
+         pieces < most_pieces && moved < whole && !by_size_.empty() && seams_.size() < most_seams;
+         ++pieces) {
       Run run = remove(by_address_.find(by_size_.rbegin()->second));
       const std::size_t piece = std::min(bytes_of_one_area(run), whole - moved);
       const bool worth_it = piece >= least_piece;  // else it is not worth a call next time either
@@ -255,8 +275,8 @@ class PageBlocks {
     return nullptr;
   }
 
-  // Where a move fails (somebody has locked a part of it, or there is no memory for tables) its target may be unmapped already, and be
-  // somebody else's by now: it is left alone.
+  // Where a move fails (somebody has locked a part of it, or there is no memory for tables) its
+  // target may be unmapped already, and be somebody else's by now: it is left alone.
   std::byte* give_up(std::byte* block, std::size_t whole, std::size_t moved, std::size_t piece) {
     if (moved > 0) unmap(block, moved);
     if (moved + piece < whole) unmap(block + moved + piece, whole - moved - piece);
@@ -277,7 +297,9 @@ class PageBlocks {
     forget_seams(pages, bytes);
     seams_.insert(pages + bytes);  // perhaps the rest of one
   }
-  void forget_seams(std::byte* pages, std::size_t bytes) { seams_.erase(seams_.lower_bound(pages), seams_.lower_bound(pages + bytes)); }
+  void forget_seams(std::byte* pages, std::size_t bytes) {
+    seams_.erase(seams_.lower_bound(pages), seams_.lower_bound(pages + bytes));
+  }
 
   // Neighbours become one run.
   void add(Run run) {
@@ -309,7 +331,8 @@ class PageBlocks {
   // What has waited longest goes first, and no more than must; what has a place last.
   void trim_to(Bytes held) {
     while (!by_address_.empty() && cpu_memory().reserved() > held) {
-      const auto oldest = std::ranges::min_element(by_address_, {}, [](const auto& entry) { return entry.second.freed; });
+      const auto oldest = std::ranges::min_element(
+          by_address_, {}, [](const auto& entry) { return entry.second.freed; });
       Run run = remove(oldest);
       const auto excess = static_cast<std::size_t>((cpu_memory().reserved() - held).count);
       const std::size_t gone = std::min(run.bytes, round_up(excess));
@@ -327,21 +350,27 @@ class PageBlocks {
     static const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     return (bytes + page - 1) / page * page;
   }
-  // What is for later counts as address space, not as memory, until it is opened or pages are moved there.
+  // What is for later counts as address space, not as memory, until it is opened or pages are moved
+  // there.
   std::byte* map(std::size_t bytes, Use use = Use::now) {
-    void* pages = ::mmap(nullptr, bytes, use == Use::now ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* pages = ::mmap(nullptr, bytes, use == Use::now ? PROT_READ | PROT_WRITE : PROT_NONE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) return nullptr;
     ::madvise(pages, bytes, MADV_HUGEPAGE);  // a wish: fewer faults where it is met
     begin_area(static_cast<std::byte*>(pages), bytes);
     return static_cast<std::byte*>(pages);
   }
-  static bool open(std::byte* pages, std::size_t bytes) { return ::mprotect(pages, bytes, PROT_READ | PROT_WRITE) == 0; }
+  static bool open(std::byte* pages, std::size_t bytes) {
+    return ::mprotect(pages, bytes, PROT_READ | PROT_WRITE) == 0;
+  }
   void unmap(std::byte* pages, std::size_t bytes) {
-    if (::munmap(pages, bytes) != 0) ::madvise(pages, bytes, MADV_DONTNEED);  // too many areas: the memory goes back all the same
+    // too many areas: the memory goes back all the same
+    if (::munmap(pages, bytes) != 0) ::madvise(pages, bytes, MADV_DONTNEED);
     end_area(pages, bytes);
   }
   bool move(std::byte* pages, std::size_t bytes, std::byte* to) {
-    if (::mremap(pages, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED) return false;
+    if (::mremap(pages, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED)
+      return false;
     end_area(pages, bytes);
     begin_area(to, bytes);
     seams_.insert(to + bytes);
@@ -349,7 +378,8 @@ class PageBlocks {
   }
 #else
   static std::size_t round_up(std::size_t bytes) { return bytes; }
-  static std::byte* map(std::size_t, Use = Use::now) { return nullptr; }  // everything comes from the heap
+  // everything comes from the heap
+  static std::byte* map(std::size_t, Use = Use::now) { return nullptr; }
   static bool open(std::byte*, std::size_t) { return false; }
   static void unmap(std::byte*, std::size_t) {}
   static bool move(std::byte*, std::size_t, std::byte*) { return false; }
@@ -360,14 +390,18 @@ class PageBlocks {
   static constexpr std::size_t most_seams = 8192;  // Linux lets a process have 65530 areas
 
   std::mutex guard_;
-  Bytes limit_{}, most_live_{};  // of the step that ran last; what was alive at most: what waits never makes the process larger
-  std::uint64_t clock_ = 0;      // blocks that died
-  ByAddress by_address_;         // what waits
-  std::atomic<std::size_t> waiting_{0};  // bytes of it, and of what waits in the region; written with the lock held
+  // of the step that ran last; what was alive at most: what waits never makes the process larger
+  Bytes limit_{}, most_live_{};
+  std::uint64_t clock_ = 0;  // blocks that died
+  ByAddress by_address_;     // what waits
+  // bytes of it, and of what waits in the region; written with the lock held
+  std::atomic<std::size_t> waiting_{0};
   StepAddresses addresses_;
-  PageRegion region_;            // for as long as a layout is known
+  PageRegion region_;  // for as long as a layout is known
   std::set<std::pair<std::size_t, std::byte*>> by_size_;
-  std::set<std::byte*> seams_;   // where areas begin, of what waits and of what is in use; some may lie where there is nothing any more
+  // where areas begin, of what waits and of what is in use; some may lie where there is nothing any
+  // more
+  std::set<std::byte*> seams_;
 };
 
 /// Never destroyed: tensors may outlive every static object.

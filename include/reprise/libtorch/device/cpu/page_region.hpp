@@ -1,5 +1,6 @@
 #pragma once
-// Addresses for many blocks side by side, whose pages come when they are first written and stay when a block dies.
+// Addresses for many blocks side by side, whose pages come when they are first written and stay
+// when a block dies.
 //
 //   reserve(100)          [......................]        vacant: addresses, no memory
 //   take(0, 40)           [########..............]
@@ -8,8 +9,9 @@
 //   take(0, 30)           [######ww#####.........]        30 of 30 had pages
 //   drop(10)              [######..#####.........]        the pages that waited went back to the system, the addresses did not
 //
-// Only the book-keeping and the calls to the system: what counts as held is page_blocks.hpp's business. Huge pages, where the system has
-// them, and pages that somebody has locked may be there in vacant places too, up to the region's size.
+// Only the book-keeping and the calls to the system: what counts as held is page_blocks.hpp's
+// business. Huge pages, where the system has them, and pages that somebody has locked may be there
+// in vacant places too, up to the region's size.
 
 #include <algorithm>
 #include <cstddef>
@@ -36,9 +38,12 @@ class PageRegion {
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   /// What waits.
   [[nodiscard]] std::size_t waiting() const { return waiting_; }
-  [[nodiscard]] bool contains(const std::byte* pages) const { return is_open() && pages >= begin_ && pages < begin_ + bytes_; }
+  [[nodiscard]] bool contains(const std::byte* pages) const {
+    return is_open() && pages >= begin_ && pages < begin_ + bytes_;
+  }
 
-  /// False where there are no such addresses to be had. Sizes and offsets are whole pages, here and below.
+  /// False where there are no such addresses to be had. Sizes and offsets are whole pages, here and
+  /// below.
   bool reserve(std::size_t bytes) {
     begin_ = map(bytes);
     if (begin_ == nullptr) return false;
@@ -47,7 +52,8 @@ class PageRegion {
     return true;
   }
 
-  /// Lets the addresses go that no block lies at, and tells which. Blocks keep theirs, and are nobody's here any more.
+  /// Lets the addresses go that no block lies at, and tells which. Blocks keep theirs, and are
+  /// nobody's here any more.
   template <class Gone>
   void release(const Gone& gone) {
     for (const auto& [offset, part] : parts_) {
@@ -73,7 +79,9 @@ class PageRegion {
   std::byte* take_waiting(std::size_t bytes) {
     auto best = parts_.end();
     for (auto it = parts_.begin(); it != parts_.end(); ++it)
-      if (it->second.paged && it->second.bytes >= bytes && (best == parts_.end() || it->second.bytes < best->second.bytes)) best = it;
+      if (it->second.paged && it->second.bytes >= bytes &&
+          (best == parts_.end() || it->second.bytes < best->second.bytes))
+        best = it;
     if (best == parts_.end()) return nullptr;
     const std::size_t offset = best->first;
     static_cast<void>(cut(best, offset, bytes));
@@ -87,13 +95,15 @@ class PageRegion {
     add(static_cast<std::size_t>(pages - begin_), {bytes, wait});
   }
 
-  /// Pages of so many bytes of what waits, or of all of it, go back to the system. Returns how many did.
+  /// Pages of so many bytes of what waits, or of all of it, go back to the system. Returns how many
+  /// did.
   std::size_t drop(std::size_t bytes) {
     std::size_t gone = 0;
     while (gone < bytes && waiting_ > 0) {
       auto last = std::prev(parts_.end());
       while (!last->second.paged) --last;
-      const std::size_t some = std::min(last->second.bytes, bytes - gone), offset = end_of(last) - some;
+      const std::size_t some = std::min(last->second.bytes, bytes - gone),
+                        offset = end_of(last) - some;
       forget_pages(begin_ + offset, some);
       static_cast<void>(cut(last, offset, some));
       add(offset, {some, false});
@@ -110,9 +120,12 @@ class PageRegion {
   };
   using Parts = std::map<std::size_t, Part>;  // by offset; neighbours differ in what they are
 
-  [[nodiscard]] static std::size_t end_of(Parts::const_iterator it) { return it->first + it->second.bytes; }
+  [[nodiscard]] static std::size_t end_of(Parts::const_iterator it) {
+    return it->first + it->second.bytes;
+  }
 
-  // Takes these bytes out of the parts that they lie in, `it` being the first of them. Returns how many of them waited.
+  // Takes these bytes out of the parts that they lie in, `it` being the first of them. Returns how
+  // many of them waited.
   std::size_t cut(Parts::iterator it, std::size_t offset, std::size_t bytes) {
     std::size_t paged = 0;
     while (it != parts_.end() && it->first < offset + bytes) {
@@ -129,12 +142,14 @@ class PageRegion {
 
   void add(std::size_t offset, Part part) {
     auto after = parts_.lower_bound(offset);
-    if (after != parts_.end() && after->first == offset + part.bytes && after->second.paged == part.paged) {
+    if (after != parts_.end() && after->first == offset + part.bytes &&
+        after->second.paged == part.paged) {
       part.bytes += after->second.bytes;
       after = parts_.erase(after);
     }
     if (after != parts_.begin())
-      if (const auto before = std::prev(after); end_of(before) == offset && before->second.paged == part.paged) {
+      if (const auto before = std::prev(after);
+          end_of(before) == offset && before->second.paged == part.paged) {
         before->second.bytes += part.bytes;
         return;
       }
@@ -145,7 +160,8 @@ class PageRegion {
   // Begins where a huge page may begin.
   static std::byte* map(std::size_t bytes) {
     constexpr std::size_t huge = std::size_t{2} << 20;
-    void* found = ::mmap(nullptr, bytes + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* found = ::mmap(nullptr, bytes + huge, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (found == MAP_FAILED) return nullptr;
     auto* const pages = static_cast<std::byte*>(found);
     const std::size_t before = (huge - reinterpret_cast<std::uintptr_t>(pages) % huge) % huge;
@@ -155,9 +171,12 @@ class PageRegion {
     return pages + before;
   }
   static void unmap(std::byte* pages, std::size_t bytes) {
-    if (::munmap(pages, bytes) != 0) forget_pages(pages, bytes);  // too many areas: the memory goes back all the same
+    // too many areas: the memory goes back all the same
+    if (::munmap(pages, bytes) != 0) forget_pages(pages, bytes);
   }
-  static void forget_pages(std::byte* pages, std::size_t bytes) { ::madvise(pages, bytes, MADV_DONTNEED); }
+  static void forget_pages(std::byte* pages, std::size_t bytes) {
+    ::madvise(pages, bytes, MADV_DONTNEED);
+  }
 #else
   static std::byte* map(std::size_t) { return nullptr; }
   static void unmap(std::byte*, std::size_t) {}

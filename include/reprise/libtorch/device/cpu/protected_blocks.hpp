@@ -1,16 +1,18 @@
 #pragma once
-// A block can lose its memory and keep its address: whoever touches it meanwhile, through whatever pointer, waits in a signal handler
-// until the bytes are there again.
+// A block can lose its memory and keep its address: whoever touches it meanwhile, through whatever
+// pointer, waits in a signal handler until the bytes are there again.
 //
 //   spill(p, 64 KiB)       header│ edge │ whole pages: in the file, no memory, no access │ edge       p stays p
 //   p[20000]               faults; the owner restores the block (or it is read back here), and the read goes on: what eager would read
 //   watch_writes(p, …)     the pages can be read; the first write to them is told to the owner before it happens
 //
-// Only whole pages inside of the block are protected: its edges share their pages with the allocator's header and with neighbours. They
-// keep their memory. A block is filled elsewhere and put in its place by moving pages, so that no thread sees it half filled.
+// Only whole pages inside of the block are protected: its edges share their pages with the
+// allocator's header and with neighbours. They keep their memory. A block is filled elsewhere and
+// put in its place by moving pages, so that no thread sees it half filled.
 //
-// The handler runs where the fault happened, synchronously, in the middle of the code that touched the block, and may run ops. A fault
-// at any other address goes to whoever handled the signal before. System calls do not fault: write(fd, p, n) fails with EFAULT.
+// The handler runs where the fault happened, synchronously, in the middle of the code that touched
+// the block, and may run ops. A fault at any other address goes to whoever handled the signal
+// before. System calls do not fault: write(fd, p, n) fails with EFAULT.
 //
 // Linux only. Elsewhere nothing can be protected, and every call here says so.
 
@@ -47,7 +49,8 @@ struct BlockOwner {
   /// Must not wait.
   virtual Entry try_enter() = 0;
   virtual void leave() = 0;
-  /// Somebody is about to read the block, or to write it, which is possible once this returns. Must not throw.
+  /// Somebody is about to read the block, or to write it, which is possible once this returns. Must
+  /// not throw.
   virtual void touched(std::uint32_t tag, bool writes) = 0;
   /// The same, where the owner could not be entered: the block is open already. May only take note.
   virtual void was_opened(std::uint32_t tag, bool writes) = 0;
@@ -87,14 +90,17 @@ class ProtectedBlocks {
   [[nodiscard]] static Pages pages_in(void* data, std::size_t bytes) {
     const std::size_t page = page_bytes();
     if (page == 0) return {};
-    const auto begin = reinterpret_cast<std::uintptr_t>(data), first = (begin + page - 1) / page * page, end = (begin + bytes) / page * page;
+    const auto begin = reinterpret_cast<std::uintptr_t>(data),
+               first = (begin + page - 1) / page * page, end = (begin + bytes) / page * page;
     if (end < first + least_pages * page) return {};
     return {static_cast<std::byte*>(data) + (first - begin), end - first};
   }
 
-  /// Writes the whole pages to the file and gives their memory back; `bytes`, those of the block, are no longer live. False where the
-  /// system does not let it: the block is as it was. Throws where the file is full.
-  [[nodiscard]] bool spill(void* data, std::size_t bytes, Counted counted, BlockOwner& owner, std::uint32_t tag, SpillFile& file) {
+  /// Writes the whole pages to the file and gives their memory back; `bytes`, those of the block,
+  /// are no longer live. False where the system does not let it: the block is as it was. Throws
+  /// where the file is full.
+  [[nodiscard]] bool spill(void* data, std::size_t bytes, Counted counted, BlockOwner& owner,
+                           std::uint32_t tag, SpillFile& file) {
     const Pages pages = pages_in(data, bytes);
     if (pages.bytes == 0) return false;
     install_handler();
@@ -102,7 +108,8 @@ class ProtectedBlocks {
     const auto known = blocks_.find(pages.begin);
     const bool watched = known != blocks_.end() && known->second.watched;
     const int open = watched ? readable : writable;
-    if (!watched && !protect(pages, readable)) return false;  // nobody writes to it while it is read
+    // nobody writes to it while it is read
+    if (!watched && !protect(pages, readable)) return false;
     Block block{pages.bytes, bytes, counted, &owner, tag, watched, false, &file, {}};
     try {
       block.place = file.write(pages.begin, pages.bytes);
@@ -110,7 +117,8 @@ class ProtectedBlocks {
       protect(pages, open);
       throw;
     }
-    if (!protect(pages, nothing) || !give_memory_back(pages)) {  // too many areas; or somebody has locked it into memory
+    // too many areas; or somebody has locked it into memory
+    if (!protect(pages, nothing) || !give_memory_back(pages)) {
       protect(pages, open);
       file.release(block.place);
       return false;
@@ -120,8 +128,10 @@ class ProtectedBlocks {
     return true;
   }
 
-  /// Gives the memory of the whole pages back, with no copy of what they held: the owner fills them again. Accounting as in spill().
-  [[nodiscard]] bool evict(void* data, std::size_t bytes, Counted counted, BlockOwner& owner, std::uint32_t tag) {
+  /// Gives the memory of the whole pages back, with no copy of what they held: the owner fills them
+  /// again. Accounting as in spill().
+  [[nodiscard]] bool evict(void* data, std::size_t bytes, Counted counted, BlockOwner& owner,
+                           std::uint32_t tag) {
     const Pages pages = pages_in(data, bytes);
     if (pages.bytes == 0) return false;
     install_handler();
@@ -131,23 +141,26 @@ class ProtectedBlocks {
       protect(pages, writable);
       return false;
     }
-    blocks_.insert_or_assign(pages.begin, Block{pages.bytes, bytes, counted, &owner, tag, false, true, nullptr, {}});
+    blocks_.insert_or_assign(
+        pages.begin, Block{pages.bytes, bytes, counted, &owner, tag, false, true, nullptr, {}});
     goes(bytes, counted);
     return true;
   }
-  /// Puts the bytes of another block of this size in the place of what was evicted. That they are live again is the caller's to count, who
-  /// frees the other block first.
+  /// Puts the bytes of another block of this size in the place of what was evicted. That they are
+  /// live again is the caller's to count, who frees the other block first.
   void fill(void* data, std::size_t bytes, const void* from) {
     const std::lock_guard lock(guard_);
     const auto it = blocks_.find(pages_in(data, bytes).begin);
     if (it == blocks_.end() || !it->second.evicted) return;
-    const auto* source = static_cast<const std::byte*>(from) + (it->first - static_cast<std::byte*>(data));
+    const auto* source =
+        static_cast<const std::byte*>(from) + (it->first - static_cast<std::byte*>(data));
     put_back(it, [&](std::byte* to) { std::memcpy(to, source, it->second.bytes); });
     ++opened_;
     blocks_.erase(it);
   }
 
-  /// Reads a spilled block back: its bytes are live again. False where it was not spilled, or is back already.
+  /// Reads a spilled block back: its bytes are live again. False where it was not spilled, or is
+  /// back already.
   bool restore(void* data, std::size_t bytes) {
     const std::lock_guard lock(guard_);
     const auto it = blocks_.find(pages_in(data, bytes).begin);
@@ -161,8 +174,10 @@ class ProtectedBlocks {
     return it != blocks_.end() && it->second.file != nullptr;
   }
 
-  /// The owner is told before somebody writes to the whole pages of the block. False where the system does not let it.
-  [[nodiscard]] bool watch_writes(void* data, std::size_t bytes, BlockOwner& owner, std::uint32_t tag) {
+  /// The owner is told before somebody writes to the whole pages of the block. False where the
+  /// system does not let it.
+  [[nodiscard]] bool watch_writes(void* data, std::size_t bytes, BlockOwner& owner,
+                                  std::uint32_t tag) {
     const Pages pages = pages_in(data, bytes);
     if (pages.bytes == 0) return false;
     install_handler();
@@ -176,7 +191,8 @@ class ProtectedBlocks {
       protect(pages, writable);
       return false;
     }
-    blocks_.insert_or_assign(pages.begin, Block{pages.bytes, bytes, {}, &owner, tag, true, false, nullptr, {}});
+    blocks_.insert_or_assign(pages.begin,
+                             Block{pages.bytes, bytes, {}, &owner, tag, true, false, nullptr, {}});
     return true;
   }
   void unwatch_writes(void* data, std::size_t bytes) {
@@ -226,24 +242,33 @@ class ProtectedBlocks {
     static const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     return page;
   }
-  static bool protect(Pages pages, int access) { return ::mprotect(pages.begin, pages.bytes, access) == 0; }
-  static bool give_memory_back(Pages pages) { return ::madvise(pages.begin, pages.bytes, MADV_DONTNEED) == 0; }
+  static bool protect(Pages pages, int access) {
+    return ::mprotect(pages.begin, pages.bytes, access) == 0;
+  }
+  static bool give_memory_back(Pages pages) {
+    return ::madvise(pages.begin, pages.bytes, MADV_DONTNEED) == 0;
+  }
 
-  // Pages to fill. Where the system can (Linux 5.7), they are the block's own, moved away, so that they become one area with their
-  // neighbours again when they come back: a process has only so many areas.
+  // Pages to fill. Where the system can (Linux 5.7), they are the block's own, moved away, so that
+  // they become one area with their neighbours again when they come back: a process has only so
+  // many areas.
   static std::byte* elsewhere(Pages pages) {
     constexpr int keep_the_old = 4;  // MREMAP_DONTUNMAP, which older headers lack
     void* found = ::mremap(pages.begin, pages.bytes, pages.bytes, MREMAP_MAYMOVE | keep_the_old);
-    if (found != MAP_FAILED && ::mprotect(found, pages.bytes, writable) == 0) return static_cast<std::byte*>(found);
+    if (found != MAP_FAILED && ::mprotect(found, pages.bytes, writable) == 0)
+      return static_cast<std::byte*>(found);
     if (found != MAP_FAILED) ::munmap(found, pages.bytes);
     found = ::mmap(nullptr, pages.bytes, writable, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return found == MAP_FAILED ? nullptr : static_cast<std::byte*>(found);
   }
   static void put_in_place(std::byte* from, Pages pages, int access) {
     if (access != writable) ::mprotect(from, pages.bytes, access);
-    if (::mremap(from, pages.bytes, pages.bytes, MREMAP_MAYMOVE | MREMAP_FIXED, pages.begin) != MAP_FAILED) return;
+    if (::mremap(from, pages.bytes, pages.bytes, MREMAP_MAYMOVE | MREMAP_FIXED, pages.begin) !=
+        MAP_FAILED)
+      return;
     // No memory for the system's tables: the target may be unmapped by now.
-    static_cast<void>(::mmap(pages.begin, pages.bytes, writable, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+    static_cast<void>(
+        ::mmap(pages.begin, pages.bytes, writable, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
     std::memcpy(pages.begin, from, pages.bytes);
     ::munmap(from, pages.bytes);
     if (access != writable) protect(pages, access);
@@ -292,7 +317,7 @@ class ProtectedBlocks {
     blocks_.erase(it);
   }
 
-  // ── faults ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── faults ─────────────────────────────────────────────────────────────────────────────────────
 
   enum class Outcome : std::uint8_t { again, not_ours };
 
@@ -302,7 +327,9 @@ class ProtectedBlocks {
     --it;
     return address < it->first + it->second.bytes ? it : blocks_.end();
   }
-  [[nodiscard]] static bool is_open(const Block& block, bool writes) { return block.file == nullptr && !block.evicted && !(writes && block.watched); }
+  [[nodiscard]] static bool is_open(const Block& block, bool writes) {
+    return block.file == nullptr && !block.evicted && !(writes && block.watched);
+  }
 
   // Whether the access is to be tried again.
   Outcome handle(std::byte* address, bool writes) {
@@ -315,7 +342,8 @@ class ProtectedBlocks {
         if (it == blocks_.end() || is_open(it->second, writes)) return opened_meanwhile(address);
         owner = it->second.owner;
         tag = it->second.tag;
-        const BlockOwner::Entry entry = owner->try_enter();  // with the lock held, under which an owner goes
+        // with the lock held, under which an owner goes
+        const BlockOwner::Entry entry = owner->try_enter();
         if (entry != BlockOwner::Entry::entered) {
           const int patience = it->second.evicted ? 20 * most_waits : most_waits;
           const bool go_on = entry == BlockOwner::Entry::never || waits > patience;
@@ -333,7 +361,8 @@ class ProtectedBlocks {
       const std::lock_guard lock(guard_);
       const auto it = find(address);
       if (it == blocks_.end() || is_open(it->second, writes)) return Outcome::again;
-      std::fputs("Reprise: a tensor cannot be brought back for the pointer that is used here\n", stderr);
+      std::fputs("Reprise: a tensor cannot be brought back for the pointer that is used here\n",
+                 stderr);
       return Outcome::not_ours;
     }
   }
@@ -342,7 +371,10 @@ class ProtectedBlocks {
     BlockOwner& owner = *it->second.owner;
     const std::uint32_t tag = it->second.tag;
     if (it->second.evicted) {
-      std::fputs("Reprise: call step.pin(tensor) first: a thread uses a pointer to a tensor that is evicted, and the op that runs waits for it\n", stderr);
+      std::fputs(
+          "Reprise: call step.pin(tensor) first: a thread uses a pointer to a tensor that is "
+          "evicted, and the op that runs waits for it\n",
+          stderr);
       return false;
     }
     if (writes) it->second.watched = false;
@@ -357,7 +389,8 @@ class ProtectedBlocks {
     return true;
   }
 
-  // Another thread may have opened the block between the fault and now: then the access is tried once more.
+  // Another thread may have opened the block between the fault and now: then the access is tried
+  // once more.
   Outcome opened_meanwhile(const std::byte* address) {
     thread_local const std::byte* last = nullptr;
     thread_local std::uint64_t opened = 0;
@@ -391,7 +424,8 @@ class ProtectedBlocks {
       handing_on = false;
       return;
     }
-    if (!handing_on && (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN) {
+    if (!handing_on && (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler != SIG_DFL &&
+        action.sa_handler != SIG_IGN) {
       handing_on = true;
       action.sa_handler(number);
       handing_on = false;
@@ -418,9 +452,12 @@ class ProtectedBlocks {
   void install_handler() {}
 #endif
 
-  static constexpr int most_waits = 40000;  // of 50 us and more: whoever holds the owner longer waits for this thread
+  // of 50 us and more: whoever holds the owner longer waits for this thread
+  static constexpr int most_waits = 40000;
 
-  std::mutex guard_;  // held for a moment, or while a block is written or read; nobody waits for an owner with it in hand
+  // held for a moment, or while a block is written or read; nobody waits for an owner with it in
+  // hand
+  std::mutex guard_;
   Blocks blocks_;
   std::uint64_t opened_ = 0;  // how often a block was opened
 };
@@ -435,7 +472,8 @@ REPRISE_ONE_PER_PROCESS inline ProtectedBlocks& protected_blocks() {
 inline void ProtectedBlocks::on_signal(int number, siginfo_t* info, void* context) {
   const int error = errno;
   const bool sent = info->si_code <= 0;
-  if (sent || protected_blocks().handle(static_cast<std::byte*>(info->si_addr), is_write(context)) == Outcome::not_ours)
+  if (sent || protected_blocks().handle(static_cast<std::byte*>(info->si_addr),
+                                        is_write(context)) == Outcome::not_ours)
     hand_on(number, info, context);
   errno = error;
 }

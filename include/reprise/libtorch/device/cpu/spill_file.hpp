@@ -1,13 +1,14 @@
 #pragma once
-// A file that holds what does not fit into memory. It has no name: it is unlinked as soon as it is open, so that nothing is left
-// behind however the process ends.
+// A file that holds what does not fit into memory. It has no name: it is unlinked as soon as it is
+// open, so that nothing is left behind however the process ends.
 //
 //   SpillFile file{"/var/tmp"};
 //   SpillFile::Place place = file.write(data, 4096);      // 4096 bytes at offset 0
 //   file.read(place, data);
 //   file.release(place);                                  // the next write of at most 4096 bytes may go there
 //
-// Written and read through a small buffer of the kernel's (pwrite, pread): a mapping would count against an address-space limit.
+// Written and read through a small buffer of the kernel's (pwrite, pread): a mapping would count
+// against an address-space limit.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -50,12 +51,15 @@ class SpillFile {
     const Place place = take(static_cast<std::int64_t>(bytes));
     const auto* from = static_cast<const char*>(data);
     for (std::size_t done = 0; done < bytes;) {
-      const ssize_t n = ::pwrite(descriptor_, from + done, bytes - done, static_cast<off_t>(place.offset) + static_cast<off_t>(done));
+      const ssize_t n = ::pwrite(descriptor_, from + done, bytes - done,
+                                 static_cast<off_t>(place.offset) + static_cast<off_t>(done));
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) {
         const int why = n == 0 ? ENOSPC : errno;
         release(place);
-        throw fail("cannot write " + format_bytes({place.bytes}) + " (" + format_bytes({used_}) + " are there already)", why);
+        throw fail("cannot write " + format_bytes({place.bytes}) + " (" + format_bytes({used_}) +
+                       " are there already)",
+                   why);
       }
       done += static_cast<std::size_t>(n);
     }
@@ -68,9 +72,11 @@ class SpillFile {
     auto* to = static_cast<char*>(data);
     const auto bytes = static_cast<std::size_t>(place.bytes);
     for (std::size_t done = 0; done < bytes;) {
-      const ssize_t n = ::pread(descriptor_, to + done, bytes - done, static_cast<off_t>(place.offset) + static_cast<off_t>(done));
+      const ssize_t n = ::pread(descriptor_, to + done, bytes - done,
+                                static_cast<off_t>(place.offset) + static_cast<off_t>(done));
       if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) throw fail("cannot read back " + format_bytes({place.bytes}), n == 0 ? EIO : errno);
+      if (n <= 0)
+        throw fail("cannot read back " + format_bytes({place.bytes}), n == 0 ? EIO : errno);
       done += static_cast<std::size_t>(n);
     }
   }
@@ -109,7 +115,8 @@ class SpillFile {
   }
 
   [[nodiscard]] Error fail(const std::string& what, int why) const {
-    return Error(Errc::io, "moving tensors out to '" + folder_.string() + "': " + what + ": " + std::strerror(why) +
+    return Error(Errc::io, "moving tensors out to '" + folder_.string() + "': " + what + ": " +
+                               std::strerror(why) +
                                "; free some room there or name another folder");
   }
 

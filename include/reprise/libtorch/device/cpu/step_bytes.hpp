@@ -8,8 +8,9 @@
 //   y = {};                               another's block dies on A       + 8       8 KiB
 //                                         x = {};                         + 0       0
 //
-// A block carries in its header the step that made it, and counts there until it dies, on whichever thread that is. A block from before
-// the step counts where the step's own thread frees it. What a kernel's worker threads allocate belongs to the step where only one runs.
+// A block carries in its header the step that made it, and counts there until it dies, on whichever
+// thread that is. A block from before the step counts where the step's own thread frees it. What a
+// kernel's worker threads allocate belongs to the step where only one runs.
 
 #include <array>
 #include <atomic>
@@ -24,7 +25,8 @@
 
 namespace reprise {
 
-/// Counts for as long as it is in scope what is allocated on this thread. Inside of another one of the same thread it is that one.
+/// Counts for as long as it is in scope what is allocated on this thread. Inside of another one of
+/// the same thread it is that one.
 class StepBytes {
   struct Slot {
     std::atomic<std::uint32_t> turn{0};  // odd while a step has it
@@ -51,7 +53,9 @@ class StepBytes {
     }
     for (Slot& slot : slots()) {
       std::uint32_t turn = slot.turn.load(std::memory_order_relaxed);
-      if (turn % 2 == 1 || !slot.turn.compare_exchange_strong(turn, turn + 1, std::memory_order_acq_rel)) continue;
+      if (turn % 2 == 1 ||
+          !slot.turn.compare_exchange_strong(turn, turn + 1, std::memory_order_acq_rel))
+        continue;
       slot.bytes.restart();
       slot.start_serial.store(serial, std::memory_order_relaxed);
       slot_ = &slot;
@@ -102,32 +106,39 @@ class StepBytes {
     return slot != nullptr ? &slot->bytes : nullptr;
   }
 
-  // ── what the allocator tells ──────────────────────────────────────────────────────────────────────────────────────────
+  // ── what the allocator tells ───────────────────────────────────────────────────────────────────
 
   [[nodiscard]] static Tag allocated(std::int64_t bytes) {
     Slot* slot = slot_here();
-    if (slot == nullptr && running().load(std::memory_order_relaxed) == 1 && at::in_parallel_region()) slot = only();
+    if (slot == nullptr && running().load(std::memory_order_relaxed) == 1 &&
+        at::in_parallel_region())
+      slot = only();
     if (slot == nullptr) return {};
     slot->bytes.add(bytes);
-    return {static_cast<std::uint32_t>(slot - slots().data()), slot->turn.load(std::memory_order_relaxed)};
+    return {static_cast<std::uint32_t>(slot - slots().data()),
+            slot->turn.load(std::memory_order_relaxed)};
   }
   static void freed(Tag made_by, std::uint64_t serial, std::int64_t bytes) {
     if (made_by.turn != 0) {
       Slot& slot = slots()[made_by.slot];
-      if (slot.turn.load(std::memory_order_acquire) == made_by.turn) return slot.bytes.remove(bytes);
+      if (slot.turn.load(std::memory_order_acquire) == made_by.turn)
+        return slot.bytes.remove(bytes);
     }
     Slot* slot = slot_here();
-    if (slot != nullptr && serial <= slot->start_serial.load(std::memory_order_relaxed)) slot->bytes.remove(bytes);
+    if (slot != nullptr && serial <= slot->start_serial.load(std::memory_order_relaxed))
+      slot->bytes.remove(bytes);
   }
   /// The opposite: a block that lost its bytes has them again.
   static void restored(Tag made_by, std::uint64_t serial, std::int64_t bytes) {
     if (made_by.turn != 0) {
       Slot& slot = slots()[made_by.slot];
-      if (slot.turn.load(std::memory_order_acquire) == made_by.turn) return slot.bytes.restore(bytes);
+      if (slot.turn.load(std::memory_order_acquire) == made_by.turn)
+        return slot.bytes.restore(bytes);
     }
     Slot* slot = slot_here();
     if (slot == nullptr) slot = only();
-    if (slot != nullptr && serial <= slot->start_serial.load(std::memory_order_relaxed)) slot->bytes.restore(bytes);
+    if (slot != nullptr && serial <= slot->start_serial.load(std::memory_order_relaxed))
+      slot->bytes.restore(bytes);
   }
 
  private:
@@ -147,7 +158,9 @@ class StepBytes {
   }
   static Slot* slot_here() {
     const Here& here = this_thread();
-    return here.slot != nullptr && here.slot->turn.load(std::memory_order_relaxed) == here.turn ? here.slot : nullptr;
+    return here.slot != nullptr && here.slot->turn.load(std::memory_order_relaxed) == here.turn
+               ? here.slot
+               : nullptr;
   }
   static Slot* only() {
     if (running().load(std::memory_order_relaxed) != 1) return nullptr;
