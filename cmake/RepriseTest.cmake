@@ -107,6 +107,11 @@ function(reprise_add_tree_test)
   add_test(NAME "layers" COMMAND ${CMAKE_COMMAND}
     -D "SOURCE_DIR=${PROJECT_SOURCE_DIR}" -P "${CMAKE_CURRENT_SOURCE_DIR}/layers.cmake")
   set_tests_properties("tree" "layers" PROPERTIES LABELS build TIMEOUT 300)
+  find_program(REPRISE_PYTHON python3)
+  add_test(NAME "style" COMMAND ${CMAKE_COMMAND}
+    -D "SOURCE_DIR=${PROJECT_SOURCE_DIR}" -D "PYTHON=${REPRISE_PYTHON}" -D "WORK_DIR=${CMAKE_CURRENT_BINARY_DIR}/style"
+    -P "${CMAKE_CURRENT_SOURCE_DIR}/style.cmake")
+  set_tests_properties("style" PROPERTIES LABELS build TIMEOUT 300 SKIP_REGULAR_EXPRESSION "no python3 here")
 endfunction()
 
 # A project that uses Reprise as strangers do: from its source folder, and installed.
