@@ -2,9 +2,11 @@
 // Bytes and microseconds: typed where they are passed, bare where they are stored in bulk, printed
 // with units.
 //
-//   Bytes budget = 4_GiB;
-//   format_bytes(budget);                      // "4.00 GiB"
-//   parse_size("50%").resolve(Bytes{1000});    // Bytes{500}
+// ```cpp
+// Bytes budget = 4_GiB;
+// format_bytes(budget);                      // "4.00 GiB"
+// parse_size("50%").resolve(Bytes{1000});    // Bytes{500}
+// ```
 
 #include <charconv>
 #include <cmath>

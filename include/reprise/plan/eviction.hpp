@@ -2,10 +2,12 @@
 // What to give up when memory runs out in the middle of a step that nobody has planned: an eviction
 // policy picks one storage.
 //
-//   CostSizeStaleness policy;
-//   policy.touch(7, {.bytes = 4096_B, .cost = {120}, .clock = 1});    // storage 7 was made or used at op 1
-//   policy.touch(8, {.bytes = 4096_B, .cost = {3}, .clock = 2});
-//   policy.pick(10, [](std::uint32_t) { return true; });               // 8: far cheaper to make again, and as large
+// ```cpp
+// CostSizeStaleness policy;
+// policy.touch(7, {.bytes = 4096_B, .cost = {120}, .clock = 1});  // storage 7 was used at op 1
+// policy.touch(8, {.bytes = 4096_B, .cost = {3}, .clock = 2});
+// policy.pick(10, [](std::uint32_t) { return true; });  // 8: as large, and cheaper to recompute
+// ```
 //
 // The default is that of dynamic tensor rematerialisation (Kirisame et al., ICLR 2021): the least
 // cost / (bytes × staleness), where cost is what making the storage again would take, together with

@@ -1,10 +1,12 @@
 #pragma once
 // One model at several batch sizes: what each needs, over the step and at its peak.
 //
-//   std::vector<BatchMemory> batches = {batch_memory(4, graph_of_4), batch_memory(8, graph_of_8)};
-//   file << batch_peaks_svg(batches, 8_GiB);      a bar a batch size, with the memory that there is as a line
-//   file << batch_curves_svg(batches, 8_GiB);     memory over the step, a curve each
-//   file << batch_stacks_svg(batches, 8_GiB);     the peak by parameters, gradients, activations, optimizer state and other
+// ```cpp
+// std::vector<BatchMemory> sizes = {batch_memory(4, graph_of_4), batch_memory(8, graph_of_8)};
+// file << batch_peaks_svg(sizes, 8_GiB);    // a bar for each size, a line for 8 GiB
+// file << batch_curves_svg(sizes, 8_GiB);   // memory over the step, a curve for each
+// file << batch_stacks_svg(sizes, 8_GiB);   // the peak by role
+// ```
 //
 // What was not measured but estimated is drawn pale and said so.
 

@@ -1,8 +1,10 @@
 #pragma once
 // Text for XML and HTML: anything goes in, something valid comes out.
 //
-//   markup_text("a < b & \"c\"")     a &lt; b &amp; &quot;c&quot;
-//   markup_text("\x01\xff")          ??: XML has no way to write control characters, and only UTF-8 is text
+// ```cpp
+// markup_text("a < b & \"c\"");   // a &lt; b &amp; &quot;c&quot;
+// markup_text("\x01\xff");        // ??: no control characters in XML, and only UTF-8 is text
+// ```
 
 #include <cstddef>
 #include <string>

@@ -1,8 +1,11 @@
 #pragma once
 // The pictures of a profile, each a self-contained SVG.
 //
-//   const ProfilePlots plots{profile, metrics};
-//   file << plots.live_memory(4_GiB);             memory over the step, stacked by role, with the budget as a line
+// ```cpp
+// const ProfilePlots plots{profile, metrics};
+// file << plots.live_memory(4_GiB);   // memory over the step by role, with the budget as a line
+// write_plot_files("out", "bs16_", plots);   // all of them
+// ```
 //
 //   node_runtime        what every node takes, by rank
 //   node_memory         what stands while every node runs

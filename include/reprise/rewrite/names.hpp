@@ -1,8 +1,10 @@
 #pragma once
 // What nodes, values and their instances are called where people read them.
 //
-//   name_of(graph.value(h))               "h", or "value 2" where it has no name
-//   name_of(graph.node(norm), 1)          "norm#1": its second run
+// ```cpp
+// name_of(graph.value(h));       // "h", or "value 2" where it has no name
+// name_of(graph.node(norm), 1);  // "norm#1": its second run
+// ```
 
 #include <cstdint>
 #include <string>
