@@ -70,7 +70,7 @@ constexpr Bytes operator""_GiB(unsigned long long n) {
 
 [[nodiscard]] inline std::string format_bytes(Bytes bytes) {
   constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double x = static_cast<double>(bytes.count);
+  auto x = static_cast<double>(bytes.count);
   int unit = 0;
   while (std::abs(x) >= 1024 && unit < 6) {
     x /= 1024;

@@ -95,7 +95,7 @@ class BackgroundPlanner {
     auto job = std::make_shared<PlanJob>(std::move(work));
     const std::lock_guard lock(guard_);
     waiting_.push_back(job);
-    if (!thread_) thread_.emplace([this](std::stop_token stop) { run(stop); });
+    if (!thread_) thread_.emplace([this](const std::stop_token& stop) { run(stop); });
     changed_.notify_all();
     return job;
   }

@@ -64,6 +64,7 @@ inline constexpr double bar_margin = 0.2;
        .y_max = static_cast<double>(most.count) * 1.05}};
   if (cap) chart.horizontal(static_cast<double>(cap->count), "limit " + format_bytes(*cap));
   std::vector<std::string> names;
+  names.reserve(batches.size());
   for (const BatchMemory& b : batches)
     names.push_back(std::to_string(b.batch) + (b.estimated ? " (estimated)" : ""));
   chart.categories(std::move(names));
@@ -116,6 +117,7 @@ inline constexpr double bar_margin = 0.2;
                 format_bytes(b.peak));
   }
   std::vector<LegendEntry> legend;
+  legend.reserve(detail::batch_roles.size() + 1);
   for (Role role : detail::batch_roles)
     legend.push_back({std::string(color_of(role)), std::string(to_string(role))});
   legend.push_back({std::string(other_color), "other"});

@@ -13,7 +13,7 @@
 
 namespace reprise {
 
-[[nodiscard]] inline std::string with_clone(std::string name, std::uint32_t clone) {
+[[nodiscard]] inline std::string with_clone(const std::string& name, std::uint32_t clone) {
   return clone == 0 ? name : name + "#" + std::to_string(clone);
 }
 

@@ -185,6 +185,7 @@ class ScheduleFacts {
     for (const Node& n : graph_->nodes()) total += n.time.count;
     scale_ = total > 0 ? 0x1p46 / total : 1;
     for (const Node& n : graph_->nodes())
+      // NOLINTNEXTLINE(bugprone-incorrect-roundings): times are not negative
       ticks_.push_back(static_cast<std::int64_t>(n.time.count * scale_ + 0.5));
   }
 
