@@ -61,7 +61,8 @@ class Portfolio {
     add(MinCut{}, request.seed);
     add(MuTwo{}, request.seed);
     if (graph.node_count() <= 20) add(Exhaustive{}, request.seed);
-    for (unsigned k = 1; k < request.threads && k < 8; ++k) add(Anneal{}, request.seed + std::uint64_t{1000} * k);
+    for (unsigned k = 1; k < request.threads && k < 8; ++k)
+      add(Anneal{}, request.seed + std::uint64_t{1000} * k);
     PortfolioReport result;
     result.entries.resize(tasks.size());
     run_all(tasks, result.entries, started(request));
