@@ -1,5 +1,5 @@
 #pragma once
-// Plans in a thread of its own, one stream after the other, while the steps go on.
+// Plans in a thread of its own, one op sequence after the other, while the steps go on.
 //
 // ```cpp
 // BackgroundPlanner planner;

@@ -1,5 +1,5 @@
 #pragma once
-// What the user pinned, carried out on any strategy's schedule.
+// Holds any strategy's schedule to the nodes that the user has pinned.
 //
 // ```cpp
 // request.keep = {norm};       // breaks_pins() refuses a schedule that runs norm again

@@ -1,5 +1,5 @@
 #pragma once
-// What memory consists of: by role, and the largest single tensors.
+// Shares of memory: by role, and the largest single tensors.
 //
 // ```cpp
 // MemoryShares shares;

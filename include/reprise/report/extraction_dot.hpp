@@ -1,6 +1,6 @@
 #pragma once
-// A recomputation as a picture, for Graphviz: sources as ellipses, what runs again dashed, and the
-// uses that need it.
+// A recomputation as a picture, for Graphviz: sources as ellipses, recomputed nodes dashed, and the
+// uses that need them.
 //
 // ```cpp
 // // dot -Tsvg again.dot > again.svg
