@@ -9,13 +9,13 @@
 // policy.pick(10, [](std::uint32_t) { return true; });  // 8: as large, and cheaper to recompute
 // ```
 //
-// The default is the rule of dynamic tensor rematerialization (Kirisame et al., ICLR 2021): the least
-// cost / (bytes × staleness). The cost is the time to recompute the storage, together with the
-// evicted storages next to it. Staleness changes with every op, so storages cannot be kept sorted
-// by that score. But among storages whose cost / bytes lie within a factor √2, the least recently
-// used one is the best to within that factor. So there is one queue for each such class, in the
-// order of last use, and a pick looks at the front of each: a bounded number of looks, however many
-// storages there are.
+// The default is the rule of dynamic tensor rematerialization (Kirisame et al., ICLR 2021): the
+// least cost / (bytes × staleness). The cost is the time to recompute the storage, together with
+// the evicted storages next to it. Staleness changes with every op, so storages cannot be kept
+// sorted by that score. But among storages whose cost / bytes lie within a factor √2, the least
+// recently used one is the best to within that factor. So there is one queue for each such class,
+// in the order of last use, and a pick looks at the front of each: a bounded number of looks,
+// however many storages there are.
 
 #include <algorithm>
 #include <cmath>
