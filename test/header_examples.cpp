@@ -10,6 +10,7 @@
 
 #include <reprise/base/flat_index.hpp>
 #include <reprise/graph/dependency_order.hpp>
+#include <reprise/graph/json.hpp>
 #include <reprise/pack/assign_offsets.hpp>
 #include <reprise/pack/hole_list.hpp>
 #include <reprise/pack/skyline.hpp>
