@@ -1,7 +1,17 @@
-# reprise_extract_code(<output> <page>...): the C++ in documents, so that it can be compiled.
+# reprise_extract_code(<output> <page or header>...): the C++ in documents and at the tops of headers,
+# so that it can be compiled.
 #
-# Every block of a page that starts with ```cpp becomes the body of a function of its own (the output is included inside of a class); a block with main() is a whole program, which
-# test/tree.cmake holds against examples/. Lines that start with #include are left out: whoever compiles the output brings the headers.
+# Every block of a page that starts with ```cpp becomes the body of a function of its own (the
+# output is included inside of a class); a block with main() is a whole program, which
+# test/tree.cmake holds against examples/. Lines that start with #include are left out: whoever
+# compiles the output brings the headers.
+#
+# In a header, the block is a comment:
+#
+#   // ```cpp
+#   // HoleList h;
+#   // h.take(10);        // 0
+#   // ```
 function(reprise_extract_code output)
   set(functions "")
   set(count 0)
@@ -9,17 +19,26 @@ function(reprise_extract_code output)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${page}")
     get_filename_component(stem "${page}" NAME_WE)
     file(READ "${page}" rest)
+    set(fence "```")
+    if(page MATCHES "[.]hpp$")
+      set(fence "// ```")
+    endif()
     while(TRUE)
-      string(FIND "${rest}" "```cpp\n" start)
+      string(FIND "${rest}" "${fence}cpp\n" start)
       if(start EQUAL -1)
         break()
       endif()
-      math(EXPR start "${start} + 7")
+      string(LENGTH "${fence}cpp\n" length)
+      math(EXPR start "${start} + ${length}")
       string(SUBSTRING "${rest}" ${start} -1 rest)
-      string(FIND "${rest}" "```" end)
+      string(FIND "${rest}" "${fence}" end)
       string(SUBSTRING "${rest}" 0 ${end} code)
-      math(EXPR end "${end} + 3")
+      string(LENGTH "${fence}" length)
+      math(EXPR end "${end} + ${length}")
       string(SUBSTRING "${rest}" ${end} -1 rest)
+      if(page MATCHES "[.]hpp$")
+        string(REGEX REPLACE "\n// ?" "\n" code "\n${code}")
+      endif()
       string(FIND "${code}" "int main(" program)
       if(NOT program EQUAL -1)
         continue()

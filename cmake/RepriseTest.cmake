@@ -1,7 +1,8 @@
 # How tests are built and made known to ctest. The lists are in test/CMakeLists.txt. Labels, for ctest -L and -LE:
 #
-#   core, libtorch   what the test needs          example   an example program, run
-#   build            compiles something itself    full      tagged [.full]: takes long
+#   core, libtorch   what the test needs          example     an example program, run
+#   build            compiles something itself    full        tagged [.full]: takes long
+#   processor        again, as on another processor or with another number of threads
 
 include(RepriseGroups)
 set(REPRISE_TESTS_AT_ONCE 1 CACHE STRING "Files of tests that are compiled together: 10 saves most of the time where all are compiled")
@@ -84,6 +85,27 @@ function(reprise_add_libtorch_tests)
   reprise_add_full_run(reprise_libtorch_tests libtorch)
 endfunction()
 
+# reprise_add_processor_tests(<stem>...): files of the LibTorch tests that run again as on other
+# processors. Kernels, and with them workspaces and times, differ from one instruction set to the
+# next; what a test expects must not. Only those of the stems whose files are built.
+function(reprise_add_processor_tests)
+  set(variants
+    "ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1"
+    "ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=2"
+    "OMP_NUM_THREADS=4")
+  foreach(stem IN LISTS ARGN)
+    if(NOT TEST "libtorch: ${stem}")
+      continue()
+    endif()
+    foreach(variant IN LISTS variants)
+      string(REPLACE " " ";" environment "${variant}")
+      set(name "libtorch: ${stem} with ${variant}")
+      add_test(NAME "${name}" COMMAND reprise_libtorch_tests "-#" "[#${stem}]~[full]" ${reprise_catch_args})
+      set_tests_properties("${name}" PROPERTIES LABELS "libtorch;processor" TIMEOUT 1200 PROCESSORS 2 ENVIRONMENT "${environment}")
+    endforeach()
+  endforeach()
+endfunction()
+
 # Pairs of <file in test/compile_fail> <regex>. A file guards its offence with REPRISE_MUST_NOT_COMPILE: without it the file
 # must compile, with it the compiler must refuse and its output must match. So a test cannot pass for another reason.
 function(reprise_add_compile_fail_tests)
@@ -107,6 +129,11 @@ function(reprise_add_tree_test)
   add_test(NAME "layers" COMMAND ${CMAKE_COMMAND}
     -D "SOURCE_DIR=${PROJECT_SOURCE_DIR}" -P "${CMAKE_CURRENT_SOURCE_DIR}/layers.cmake")
   set_tests_properties("tree" "layers" PROPERTIES LABELS build TIMEOUT 300)
+  find_program(REPRISE_PYTHON python3)
+  add_test(NAME "style" COMMAND ${CMAKE_COMMAND}
+    -D "SOURCE_DIR=${PROJECT_SOURCE_DIR}" -D "PYTHON=${REPRISE_PYTHON}" -D "WORK_DIR=${CMAKE_CURRENT_BINARY_DIR}/style"
+    -P "${CMAKE_CURRENT_SOURCE_DIR}/style.cmake")
+  set_tests_properties("style" PROPERTIES LABELS build TIMEOUT 300 SKIP_REGULAR_EXPRESSION "no python3 here")
 endfunction()
 
 # A project that uses Reprise as strangers do: from its source folder, and installed.

@@ -92,6 +92,13 @@ foreach(lines IN ITEMS "\n${with}" "${without}")
   endif()
 endforeach()
 
+# The README is read in one go.
+string(REGEX MATCHALL "\n" lines "${readme}")
+list(LENGTH lines length)
+if(length GREATER 119)
+  message(SEND_ERROR "README.md has ${length} lines; at most 119")
+endif()
+
 # Whoever links the LibTorch side has to ask for it: a plain find_package(reprise) does not bring it.
 file(GLOB pages "${SOURCE_DIR}/README.md" "${SOURCE_DIR}/docs/*.md")
 foreach(page IN LISTS pages)

@@ -1,13 +1,15 @@
 #pragma once
 // The pipeline without LibTorch, in the order in which data flows: graph, profile, plan, rewrite.
 //
-// Beside it stands what costs a compiler much and is asked for by few (docs/install.md says how
-// much):
-//   reprise/report.hpp                                                 what people look at: pages, plots, tables, pictures, listings
-//   reprise/plan/plan_file.hpp, reprise/base/free_memory.hpp                plans in files and the machine's memory: <filesystem>
-//   reprise/graph/dependency_order.hpp                                 an order in which everything can run
-//   reprise/pack/assign_offsets.hpp, page_give_backs.hpp               a plan's buffers in one arena, and what they stand on
-//   reprise/plan/step_plans.hpp, reprise/guide/                        for what carries plans out; guide/eviction.hpp has EvictionPolicy
+// Headers that are expensive to compile, or that few programs need, are apart (what a header costs:
+// docs/results/compile_time.md):
+//   reprise/report.hpp                     pages, plots, tables, pictures, listings
+//   reprise/plan/plan_file.hpp             plans in files: <filesystem>
+//   reprise/base/free_memory.hpp           the machine's memory: <filesystem>
+//   reprise/graph/dependency_order.hpp     an order in which everything can run
+//   reprise/pack/                          a plan's buffers in one arena
+//   reprise/plan/step_plans.hpp            plans that need more than one call of a planner
+//   reprise/plan/eviction.hpp              EvictionPolicy: what to evict without a plan
 //
 // Programs that train include <reprise/libtorch.hpp>, which brings what it needs of all this.
 

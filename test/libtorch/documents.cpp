@@ -12,6 +12,8 @@
 
 #include <reprise/graph/dependency_order.hpp>
 #include <reprise/libtorch.hpp>
+#include <reprise/libtorch/torch/module_state.hpp>
+#include <reprise/libtorch/torch/tensor_slots.hpp>
 #include <reprise/pack/assign_offsets.hpp>
 #include <reprise/plan/eviction.hpp>
 #include <reprise/plan/plan_file.hpp>
@@ -25,6 +27,7 @@
 
 namespace {
 
+using namespace reprise;
 using namespace reprise::literals;
 
 torch::nn::Sequential model(torch::nn::Linear(4, 4)), block = model, layers = model;
@@ -48,6 +51,23 @@ struct Documents {
 #include "documents.inc"
 };
 
+/// Likewise for the examples at the tops of headers, which leave out `reprise::`.
+struct HeaderExamples : torch::nn::Module {
+  using Block = torch::nn::Linear;
+  Block module;
+  torch::nn::Dropout dropout;
+  torch::Tensor h, c, z, loss, logits;
+  torch::Tensor f(const torch::Tensor& a) { return a; }
+  torch::Tensor f(const torch::Tensor& a, const torch::Tensor&) { return a; }
+  torch::Tensor g(const torch::Tensor& a) { return a; }
+
+#include "libtorch_header_examples.inc"
+};
+
 }  // namespace
+
+TEST_CASE("the examples at the tops of LibTorch's headers compile") {
+  CHECK(HeaderExamples::blocks_in_documents >= 10);
+}
 
 TEST_CASE("the code in the documents compiles") { CHECK(Documents::blocks_in_documents == 14); }

@@ -4,7 +4,10 @@
 // A message says what was found, where (node id and name, field and offset), and what to do about
 // it:
 //
-//   throw Error(Errc::bad_graph, "nodes: 12 (layer1.0.conv1/convolution): no value 99; every id in inputs must stand in values");
+// ```cpp
+// throw Error(Errc::bad_graph, "nodes: 12 (layer1.0.conv1/convolution): no value 99; "
+//                              "every id in inputs must stand in values");
+// ```
 //
 // Whatever throws leaves nothing half done.
 

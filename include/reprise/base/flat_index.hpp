@@ -2,10 +2,12 @@
 // Which number a key was given, in one array without a node of memory for each: what the recorder
 // asks for every operand of every op.
 //
-//   FlatIndex index;
-//   index.insert(key, 7);        // where the key is new
-//   index.find(key);             // 7; FlatIndex::none for one that was never inserted
-//   index.assign(key, 9);        // new or not: 9 from now on
+// ```cpp
+// FlatIndex index;
+// index.insert(key, 7);        // where the key is new
+// index.find(key);             // 7; FlatIndex::none for one that was never inserted
+// index.assign(key, 9);        // new or not: 9 from now on
+// ```
 //
 // Open addressing, at most half full. Nothing is ever taken out again: keys live as long as the
 // step.

@@ -2,8 +2,10 @@
 // A quick hash of contents, to tell whether they are the same again. Not for keeping: it depends on
 // the machine's byte order.
 //
-//   std::uint64_t hash = hash_bytes(first);
-//   hash = hash_bytes(second, hash);            // of both, in this order
+// ```cpp
+// std::uint64_t hash = hash_bytes(first);
+// hash = hash_bytes(second, hash);            // of both, in this order
+// ```
 
 #include <algorithm>
 #include <cstddef>

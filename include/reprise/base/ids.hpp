@@ -2,9 +2,10 @@
 // Strong ids: an index into one of a StepGraph's arrays that cannot be mistaken for an index into
 // another.
 //
-//   NodeId n{3};               // the fourth node
-//   graph.node(n).name;        // fine
-//   graph.value(n);            // does not compile
+// ```cpp
+// NodeId n{3};               // the fourth node
+// graph.node(n).name;        // fine; graph.value(n) does not compile
+// ```
 
 #include <compare>
 #include <cstddef>

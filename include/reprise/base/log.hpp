@@ -2,8 +2,11 @@
 // What the library says while it works: nothing, unless asked.
 //
 //   REPRISE_LOG=info ./train                  to stderr: notices, and what was captured and planned
-//   Log log{"resnet", LogLevel::notice, [](LogLevel, const std::string& text) { my_logger(text); }};
-//   log.notice("from now on this step runs eagerly: …");
+// ```cpp
+// const auto sink = [](LogLevel, const std::string& text) { my_logger(text); };
+// Log log{"resnet", LogLevel::notice, sink};
+// log.notice("from now on this step runs eagerly: …");
+// ```
 
 #include <cstdint>
 #include <cstdlib>

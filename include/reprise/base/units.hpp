@@ -2,9 +2,11 @@
 // Bytes and microseconds: typed where they are passed, bare where they are stored in bulk, printed
 // with units.
 //
-//   Bytes budget = 4_GiB;
-//   format_bytes(budget);                      // "4.00 GiB"
-//   parse_size("50%").resolve(Bytes{1000});    // Bytes{500}
+// ```cpp
+// Bytes budget = 4_GiB;
+// format_bytes(budget);                      // "4.00 GiB"
+// parse_size("50%").resolve(Bytes{1000});    // Bytes{500}
+// ```
 
 #include <charconv>
 #include <cmath>
@@ -68,7 +70,7 @@ constexpr Bytes operator""_GiB(unsigned long long n) {
 
 [[nodiscard]] inline std::string format_bytes(Bytes bytes) {
   constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double x = static_cast<double>(bytes.count);
+  auto x = static_cast<double>(bytes.count);
   int unit = 0;
   while (std::abs(x) >= 1024 && unit < 6) {
     x /= 1024;

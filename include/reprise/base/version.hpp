@@ -1,7 +1,9 @@
 #pragma once
 // The version, written down once: CMakeLists.txt reads the three numbers from here.
 //
-//   static_assert(reprise::version == reprise::Version{0, 1, 0});
+// ```cpp
+// static_assert(reprise::version == reprise::Version{0, 1, 0});
+// ```
 //   #if REPRISE_VERSION_MAJOR == 0 && REPRISE_VERSION_MINOR < 2
 
 #include <compare>

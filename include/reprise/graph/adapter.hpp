@@ -4,9 +4,12 @@
 //
 //   x ──norm──▶ h ──relu_──▶ h.relu ──view──▶ h.flat ──grad──▶ g          x ──wide──▶ wide ──sum──▶ loss
 //
-//   GraphAdapter adapter{graph};       norm -> relu through h, relu -> flat through h.relu, flat -> grad through h.flat, wide -> sum
-//   num_vertices(adapter) == 6, num_edges(adapter) == 4
-//   adapter.dependency(e).value        the value that flows; none where there is only an order to be kept
+// ```cpp
+// GraphAdapter adapter{graph};   // norm -> relu through h, relu -> flat through h.relu, …
+// num_vertices(adapter);         // 6
+// num_edges(adapter);            // 4
+// adapter.dependency(e).value;   // the value that flows; none where only an order is to be kept
+// ```
 //
 // A data edge leads from a value's producer to everyone who reads it, views and in-place writes
 // included. An order edge keeps a write behind the reads of what it destroys, and a read behind the

@@ -10,12 +10,14 @@
 //   g                                               +>  4096
 //   live during 12608  12352  12352  28736  28740  16452         norm has 256 B of workspace; 28740 is the peak, at sum
 //
-//   StepAnalysis a = analyse(graph);
-//   a.first_backward               grad
-//   a.activations[0]               h: created by norm, last forward use flat, first and last backward use grad, backward reads h.relu
-//   dead_range(a.activations[0])   after flat, before grad: wide and sum run, and nobody asks for h
-//   a.memory.peak, .peak_node      28740 B, sum
-//   a.memory.peak_by_role[activation]      24576 B
+// ```cpp
+// StepAnalysis a = analyse(graph);
+// a.first_backward;              // grad
+// a.activations[0];              // h: created by norm; last forward use flat; backward uses: grad
+// dead_range(a.activations[0]);  // after flat, before grad: wide and sum run, nobody asks for h
+// a.memory.peak;                 // 28740 B, at a.memory.peak_node: sum
+// a.memory.peak_by_role[static_cast<std::size_t>(Role::activation)];  // 24576 B
+// ```
 //
 // Liveness is read off GraphAdapter by one breadth-first search of Boost.Graph: a data edge is a
 // use of what flows, by the node that it leads to. What a node makes, overwrites, or finds there

@@ -2,12 +2,15 @@
 // GraphBuilder makes a StepGraph and refuses what the plan format does not allow, naming the field
 // and the id.
 //
-//   GraphBuilder b{"toy"};
-//   const ValueId x = b.add_value({.id = 0, .name = "x", .bytes = 4096_B, .role = Role::input, .persistent = true});
-//   const ValueId h = b.add_value({.id = 2, .name = "h", .bytes = 8192_B, .role = Role::activation});
-//   b.add_node({.id = 0, .name = "norm", .op = "aten::native_batch_norm"}, {x}, {h});
-//   b.add_output(h);
-//   StepGraph graph = std::move(b).build();
+// ```cpp
+// GraphBuilder b{"toy"};
+// const ValueId x = b.add_value(
+//     {.id = 0, .name = "x", .bytes = 4096_B, .role = Role::input, .persistent = true});
+// const ValueId h = b.add_value({.id = 2, .name = "h", .bytes = 8192_B, .role = Role::activation});
+// b.add_node({.id = 0, .name = "norm", .op = "aten::native_batch_norm"}, {x}, {h});
+// b.add_output(h);
+// StepGraph graph = std::move(b).build();
+// ```
 //
 // Whatever concerns one value or one node is checked when it is added (and then not added),
 // whatever concerns several in build(). Whether the graph's own order can be run is a question for

@@ -3,11 +3,14 @@
 //
 //   x ──norm──▶ h ──relu_──▶ h.relu ──view──▶ h.flat ──grad──▶ g          x ──wide──▶ wide ──sum──▶ loss
 //
-//   ancestors(adapter, grad)              norm, relu, flat
-//   descendants(adapter, wide)            sum
-//   recompute_cone(adapter, h_flat, {})         norm, relu, flat, from x
-//   recompute_cone(adapter, h_flat, {h_relu})   flat, from h.relu
-//   recompute_cone(adapter, h_relu, {h})        norm, relu, from x: relu_ would destroy the h that is kept, so it needs one of its own
+// ```cpp
+// ancestors(adapter, grad);              // norm, relu, flat
+// descendants(adapter, wide);            // sum
+// recompute_cone(adapter, h_flat, {});         // norm, relu, flat, from x
+// recompute_cone(adapter, h_flat, {h_relu});   // flat, from h.relu
+// // norm, relu, from x: relu_ would destroy the h that is kept, so it needs one of its own
+// recompute_cone(adapter, h_relu, {h});
+// ```
 //
 // All of it is Boost.Graph's breadth-first search: along the edges of an adapter, or against them
 // (reverse_graph) where only some edges count (filtered_graph). Functions that take a Boost.Graph

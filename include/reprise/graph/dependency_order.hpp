@@ -3,7 +3,9 @@
 //
 //   x ──norm──▶ h ──relu_──▶ h.relu ──view──▶ h.flat ──grad──▶ g          x ──wide──▶ wide ──sum──▶ loss
 //
-//   dependency_order(adapter)             all six nodes, each behind what it depends on
+// ```cpp
+// dependency_order(adapter);   // all six nodes, each behind what it depends on
+// ```
 
 #include <algorithm>
 #include <string>

@@ -55,7 +55,7 @@ class GraphDiff {
     const Node &x = a_.node(n), &y = b_.node(n);
     if (x.op != y.op) return "op differs: " + x.op + " and " + y.op;
     if (x.extra != y.extra) return "attributes differ: " + x.extra + " and " + y.extra;
-    const std::string operands = compare_lists(a_.inputs(n), b_.inputs(n), "operand");
+    std::string operands = compare_lists(a_.inputs(n), b_.inputs(n), "operand");
     if (!operands.empty()) return operands;
     const std::string updates = compare_lists(a_.updates(n), b_.updates(n), "updated value");
     return updates.empty() ? compare_results(n) : updates;

@@ -1,8 +1,10 @@
 #pragma once
 // reprise.graph, version 1: a StepGraph as a JSON document, in and out.
 //
-//   StepGraph graph = read_graph_file("toy.json");
-//   write_graph(std::cout, graph);                 // the same document again
+// ```cpp
+// StepGraph graph = read_graph_file("toy.json");
+// write_graph(std::cout, graph);                 // the same document again
+// ```
 //
 // A document that is read and written again is the same JSON document, up to white space, the order
 // of members and the way in which a number is written (10 or 10.0): what the graph has no place for

@@ -3,10 +3,12 @@
 //
 //   graph: 0 norm, 1 relu, 2 flat, 3 wide, 4 sum, 5 grad
 //
-//   own_order(graph)               0 1 2 3 4 5           the baseline: everything once, as it was captured
-//   a plan                         0 1 2 3 4 0 1 2 5     norm, relu and flat run again before grad
-//   recomputations(graph, plan)    3
-//   keeps_order(graph, plan)       true: the first occurrences stand as in the graph
+// ```cpp
+// own_order(graph);               // 0 1 2 3 4 5: the baseline, everything once, as it was captured
+// const Schedule again = {norm, relu, flat, wide, sum, norm, relu, flat, grad};
+// recomputations(graph, again);   // 3: norm, relu and flat run again before grad
+// keeps_order(graph, again);      // true: the first occurrences stand as in the graph
+// ```
 
 #include <cstdint>
 #include <span>

@@ -10,8 +10,10 @@
 //   h, 2nd storage                                 |-------------|       live from the occurrence that makes it
 //   live + workspace  ...                                                to the last one that uses anything in it
 //
-//   simulate(graph, schedule).peak     the largest sum, persistent storages included
-//   resolve(graph, schedule)           every use renamed to the instance that it reads: what a rewriter needs
+// ```cpp
+// simulate(graph, schedule).peak;  // the largest sum, persistent storages included
+// resolve(graph, schedule);        // every use renamed to the instance that it reads
+// ```
 //
 // Each occurrence of a node makes new instances of its outputs; an input is the newest instance of
 // its value. Overwriting ends every value in that storage. What is not used is freed when its maker

@@ -5,10 +5,12 @@
 //   x ──norm──▶ h ──relu_──▶ h.relu ──view──▶ h.flat        h, h.relu and h.flat are three values in one storage:
 //                                                           relu_ overwrites h, view aliases h.relu.
 //
-//   graph.node(NodeId{1})      {.id = 1, .name = "relu", .op = "aten::relu_", .phase = forward, .time = 10 us}
-//   graph.inputs(NodeId{1})    h
-//   graph.outputs(NodeId{1})   h.relu
-//   graph.value(h_relu)        {.bytes = 0, .overwrites = h, .storage = that of h}
+// ```cpp
+// graph.node(relu);       // .name = "relu", .op = "aten::relu_", .phase = forward, .time = 10 us
+// graph.inputs(relu);     // h
+// graph.outputs(relu);    // h.relu
+// graph.value(h_relu);    // .bytes = 0, .overwrites = h, .storage = that of h
+// ```
 //
 // Nodes stand in an order in which they can be run, the graph's own order. A NodeId, ValueId or
 // StorageId is an index; `Node::id` and `Value::id` are the numbers that files use, which need not

@@ -2,10 +2,14 @@
 // Manual checkpointing: the forward keeps a block's arguments instead of its activations, the
 // backward runs the block again.
 //
-//   auto y = reprise::checkpoint(block, x);                                   // a module, its holder, or any function
-//   auto [a, b] = reprise::checkpoint([&](auto x, auto mask) { return std::tuple{f(x, mask), g(x)}; }, x, mask);
-//   auto z = reprise::checkpoint({.keep = reprise::keep_matmuls}, block, x);  // all but the results of matmuls is computed again
-//   auto out = reprise::checkpoint_sequential(layers, 4, x);                  // torch::nn::Sequential, in four segments
+// ```cpp
+// auto y = reprise::checkpoint(block, x);      // a module, its holder, or any function
+// auto [a, b] = reprise::checkpoint(
+//     [&](auto x, auto mask) { return std::tuple{f(x, mask), g(x)}; }, x, mask);
+// // all but the results of matmuls is recomputed
+// auto z = reprise::checkpoint({.keep = reprise::keep_matmuls}, block, x);
+// auto out = reprise::checkpoint_sequential(layers, 4, x);  // torch::nn::Sequential, four segments
+// ```
 //
 // Same results, same gradients, to the last bit: random numbers, autocast and grad mode are as they
 // were; what the block writes outside of itself (batch-norm statistics, counters) it writes once.

@@ -2,9 +2,11 @@
 // A module whose forward is checkpointed: same constructor, same parameters and buffers under the
 // same names.
 //
-//   reprise::Checkpointed<torch::nn::Linear> fc(64, 10);              // in the place of torch::nn::Linear fc(64, 10)
-//   register_module("fc", fc);                                        // "fc.weight", "fc.bias"
-//   reprise::Checkpointed<Block> again(block);                        // around one that exists: the same parameters
+// ```cpp
+// reprise::Checkpointed<torch::nn::Linear> fc(64, 10);   // for torch::nn::Linear fc(64, 10)
+// register_module("fc", fc);                             // "fc.weight", "fc.bias"
+// reprise::Checkpointed<Block> again(module);   // around one that exists: the same parameters
+// ```
 
 #include <memory>
 #include <optional>

@@ -1,12 +1,14 @@
 #pragma once
 // An arena as an allocator sees it: what is free below its end, by place and by size.
 //
-//   HoleList h;
-//   h.take(10)      0
-//   h.take(20)     10
-//   h.give(0, 10)         a hole of 10
-//   h.take(4)       0     the tightest hole that is large enough
-//   h.take(8)      30     no hole is: the arena grows
+// ```cpp
+// HoleList h;
+// h.take(10);        // 0
+// h.take(20);        // 10
+// h.give(0, 10);     // a hole of 10
+// h.take(4);         // 0: the tightest hole that is large enough
+// h.take(8);         // 30: no hole is, so the arena grows
+// ```
 //
 // O(log n) each; neighbouring holes become one.
 

@@ -1,16 +1,17 @@
 #pragma once
-// An arena that is higher than the memory it may hold: pages that nobody needs for a while go back
-// to the system, and come again when they are touched.
+// Chooses pages of an arena to give back: for an arena that is larger than the memory it may hold.
+// Pages whose blocks are dead for a while go back to the system, and come again when they are
+// touched.
 //
 //   arena of 5 pages, 4 may be held       page 4 |          c c c
 //   a: [0, 2) on pages 0 to 2             page 3 |    b b b b b b
 //   b: [1, 6) on page 3                   page 2 | a a          d
-//   c: [3, 6) on page 4                   page 1 | a a          d       before c is taken, page 0 goes back: of those that are dead, the
-//   d: [5, 7) on pages 1 and 2            page 0 | a a . . . . .        one that is needed again last. c lies on page 4 while page 0 is gone.
+//   c: [3, 6) on page 4                   page 1 | a a          d       before c is taken, page 0 goes back: of the dead, the
+//   d: [5, 7) on pages 1 and 2            page 0 | a a . . . . .        one needed again last. c lies on page 4 while page 0 is gone.
 //
-// Packing wastes some per cent, since what is alive never fits together without gaps; the gaps are
-// dead pages. With them given back, what is held is what is alive, whatever the packing. It costs
-// page faults for what goes and comes, not for the rest.
+// Packing leaves gaps, since live blocks never fit together exactly; the gaps are dead pages. With
+// the dead pages given back, the arena holds what is live, whatever the packing. The price is page
+// faults for the pages that go and come.
 
 #include <algorithm>
 #include <cstddef>

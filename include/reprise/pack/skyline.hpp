@@ -1,10 +1,12 @@
 #pragma once
 // How high a stack of boxes is over each stretch of a line: put a box on top of what lies under it.
 //
-//   Skyline s(6);
-//   s.put(0, 4, 10)     0     a box of height 10 over places 0 .. 3 lies on the ground
-//   s.put(2, 6, 5)     10     this one on top of it
-//   s.put(4, 6, 1)     15
+// ```cpp
+// Skyline s(6);
+// s.put(0, 4, 10);     // 0: a box of height 10 over places 0 .. 3 lies on the ground
+// s.put(2, 6, 5);      // 10: this one on top of it
+// s.put(4, 6, 1);      // 15
+// ```
 //
 // O(log n) for each box, whatever its width: a tree node keeps the highest top below it, and a top
 // that covers it whole. Gaps under a box are lost; nested lifetimes, put down from the longest to

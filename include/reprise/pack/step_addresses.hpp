@@ -1,18 +1,20 @@
 #pragma once
-// Where the large blocks of a step are to lie, learned from the steps before it: a loop whose steps
-// ask for the same blocks in the same order can have each of them at an address that is free for
-// its whole life.
+// Learns offsets for the large blocks of a training loop from the steps before: a loop whose steps
+// allocate the same blocks in the same order can have each block at an offset that is free for its
+// whole life.
 //
 //   steps 1, 2   a 40   b 25   a dies   c 30   b dies   d 20 (outlives the step)      the same blocks twice: they are laid out,
 //                a at 0, b at 40, c at 0, d at 40: 65 in all, as much as is alive at most
 //   step 3       the first block of 40 is to lie at 0, the first of 25 at 40, …
 //
-// A block is known by its size and by how many of that size have come before it: one more or one
-// less does not put the others off. What still lives when the next step asks for its first block (a
-// tensor that the user keeps, a gradient that is dropped late) has no address here. A step of which
-// more than an eighth finds no place is let pass (the last batch of an epoch); two in a row, and
-// the layout is given up. Layouts cost time to make: where several in a row are soon given up, no
-// more are made.
+// When two steps in a row allocate the same sizes in the same order, each block gets an offset. A
+// block's key is its size and its rank among blocks of that size: an extra block moves only blocks
+// of its own size. A block that is still live when the next step allocates its first one gets no
+// offset here (a tensor that the user keeps, a gradient that is dropped late).
+//
+// A step misses when more than an eighth of its bytes do not get their offsets (the last batch of
+// an epoch). One miss is ignored, two in a row discard the layout. Layouts cost time to make: after
+// several in a row that were soon discarded, no more are made.
 
 #include <cstddef>
 #include <cstdint>

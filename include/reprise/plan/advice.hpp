@@ -2,8 +2,10 @@
 // What a step could do with: the smallest budget for which a plan is found, what it costs, and what
 // the floor consists of.
 //
-//   Advice advice = advise(graph);
-//   std::cout << advice.text();
+// ```cpp
+// Advice advice = advise(graph);
+// std::cout << advice.text();
+// ```
 //     smallest feasible budget 61.20 MiB (without one 148.00 MiB), for 38.2 % extra time
 //     no schedule is below 58.00 MiB: conv1/convolution needs that at once
 //       parameter        40.00 MiB

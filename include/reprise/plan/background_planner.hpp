@@ -1,11 +1,14 @@
 #pragma once
-// Plans in a thread of its own, one stream after the other, while the steps go on.
+// Plans in a thread of its own, one op sequence after the other, while the steps go on.
 //
-//   BackgroundPlanner planner;
-//   auto job = planner.submit([](std::stop_token stop) { return plan_with("anneal", graph, {.budget = 4_GiB, .cancel = stop}).schedule; });
-//   …
-//   if (job->done()) use(job->take());          // or job->wait(), which blocks
-//   job->cancel();                              // nobody wants it any more: never blocks
+// ```cpp
+// BackgroundPlanner planner;
+// auto job = planner.submit([&](std::stop_token stop) {
+//   return plan_with("anneal", graph, {.budget = 4_GiB, .cancel = stop}).schedule;
+// });
+// if (job->done()) use(job->take());          // or job->wait(), which blocks
+// job->cancel();                              // nobody wants it any more: never blocks
+// ```
 //
 // The thread starts with the first job and ends with the planner, which cancels what is under way.
 
@@ -92,7 +95,7 @@ class BackgroundPlanner {
     auto job = std::make_shared<PlanJob>(std::move(work));
     const std::lock_guard lock(guard_);
     waiting_.push_back(job);
-    if (!thread_) thread_.emplace([this](std::stop_token stop) { run(stop); });
+    if (!thread_) thread_.emplace([this](const std::stop_token& stop) { run(stop); });
     changed_.notify_all();
     return job;
   }

@@ -1,7 +1,9 @@
 #pragma once
 // What a schedule's storages need of an arena: sizes and lifetimes, for assign_offsets().
 //
-//   const ArenaPlan arena = assign_offsets(buffers_of(resolve(graph, schedule)));
+// ```cpp
+// const ArenaPlan arena = assign_offsets(buffers_of(resolve(graph, schedule)));
+// ```
 
 #include <cstdint>
 #include <vector>

@@ -1,14 +1,20 @@
 #pragma once
 // What a policy must be able to do. A type that does it fits; nothing is inherited.
 //
-//   struct HalfPrice {                                                          a CostModel
-//     Microseconds time(const StepGraph& graph, NodeId n) const { return {graph.node(n).time.count / 2}; }
-//   };
-//   struct NeverRecompute {                                                     a Strategy, the null one
-//     std::string_view name() const { return "never"; }
-//     Schedule schedule(const StepGraph& graph, const PlanRequest&) const { return own_order(graph); }
-//   };
-//   Planner<HalfPrice, NeverRecompute>{}
+// ```cpp
+// struct HalfPrice {         // a CostModel
+//   Microseconds time(const StepGraph& graph, NodeId n) const {
+//     return {graph.node(n).time.count / 2};
+//   }
+// };
+// struct NeverRecompute {    // a Strategy, the null one
+//   std::string_view name() const { return "never"; }
+//   Schedule schedule(const StepGraph& graph, const PlanRequest&) const {
+//     return own_order(graph);
+//   }
+// };
+// Planner<HalfPrice, NeverRecompute>{}.plan(graph, {});
+// ```
 
 #include <concepts>
 #include <string_view>

@@ -1,5 +1,5 @@
 #pragma once
-// What a schedule means for each activation: kept, or made again, and at what price.
+// What a schedule decides for each activation: kept or recomputed, and at what price.
 //
 //   activation,decision,bytes,cost_us,runs
 //   h,recompute,8192,120.5,2

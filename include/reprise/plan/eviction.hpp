@@ -1,19 +1,21 @@
 #pragma once
-// What to give up when memory runs out in the middle of a step that nobody has planned: an eviction
-// policy picks one storage.
+// Eviction policies: which storage to evict or spill when an allocation would pass the budget in a
+// step without a plan.
 //
-//   CostSizeStaleness policy;
-//   policy.touch(7, {.bytes = 4096_B, .cost = {120}, .clock = 1});    // storage 7 was made or used at op 1
-//   policy.touch(8, {.bytes = 4096_B, .cost = {3}, .clock = 2});
-//   policy.pick(10, [](std::uint32_t) { return true; });               // 8: far cheaper to make again, and as large
+// ```cpp
+// CostSizeStaleness policy;
+// policy.touch(7, {.bytes = 4096_B, .cost = {120}, .clock = 1});  // storage 7 was used at op 1
+// policy.touch(8, {.bytes = 4096_B, .cost = {3}, .clock = 2});
+// policy.pick(10, [](std::uint32_t) { return true; });  // 8: as large, and cheaper to recompute
+// ```
 //
-// The default is that of dynamic tensor rematerialisation (Kirisame et al., ICLR 2021): the least
-// cost / (bytes × staleness), where cost is what making the storage again would take, together with
-// everything next to it that is gone already. Staleness changes with every op, so nothing can be
-// kept sorted by that score; but among storages whose cost / bytes lies within a factor √2, the one
-// that was used longest ago is the best to within that factor. So there is one queue for each such
-// class, in the order of last use, and a pick looks at the front of each: a bounded number of
-// looks, however many storages there are.
+// The default is the rule of dynamic tensor rematerialization (Kirisame et al., ICLR 2021): the
+// least cost / (bytes × staleness). The cost is the time to recompute the storage, together with
+// the evicted storages next to it. Staleness changes with every op, so storages cannot be kept
+// sorted by that score. But among storages whose cost / bytes lie within a factor √2, the least
+// recently used one is the best to within that factor. So there is one queue for each such class,
+// in the order of last use, and a pick looks at the front of each: a bounded number of looks,
+// however many storages there are.
 
 #include <algorithm>
 #include <cmath>

@@ -1,10 +1,10 @@
 #pragma once
-// A schedule as whoever follows it needs it: what to run again before each node of the user's own
-// order, and what to give up after each occurrence.
+// A schedule in the form in which a step follows it: what to recompute before each node of the
+// user's own order, and what to evict after each occurrence.
 //
 //   schedule      conv  relu  pool  conv  relu  grad          own order: conv relu pool grad
-//   before grad                     conv, relu again
-//   after pool                conv's and relu's storages are given up
+//   before grad                     recompute conv, relu
+//   after pool                evict conv's and relu's storages
 //
 // The order of first occurrences is the graph's own: the user's code decides it.
 

@@ -2,8 +2,10 @@
 // Time against budget, the whole curve: from the graph's own order down to the least peak that is
 // found.
 //
-//   std::vector<Plan> curve = frontier(graph, {.keep_order = true}, 12);
-//   write_frontier_svg(std::cout, graph, curve);
+// ```cpp
+// std::vector<Plan> curve = frontier(graph, {.keep_order = true}, 12);
+// write_frontier_svg(std::cout, graph, curve);
+// ```
 //
 //   budget  100 %  85 %  71 %  56 %  …          extra time  0 %  0.4 %  1.3 %  4.9 %  …
 //

@@ -1,8 +1,10 @@
 #pragma once
-// What the user pinned, carried out on any strategy's schedule.
+// Holds any strategy's schedule to the nodes that the user has pinned.
 //
-//   request.keep      = {conv1};     breaks_pins() refuses a schedule that runs conv1 again
-//   request.recompute = {relu3};     recompute_pinned() runs relu3 again before its results' last use, where that fits
+// ```cpp
+// request.keep = {norm};       // breaks_pins() refuses a schedule that runs norm again
+// request.recompute = {relu};  // recompute_pinned() runs relu again before its results' last use
+// ```
 //
 // The planner does this, not the strategies: a strategy that knows nothing of pins is still held to
 // them.

@@ -1,9 +1,11 @@
 #pragma once
 // reprise.plan, version 1: a Plan as a JSON document, in and out.
 //
-//   write_plan_file("plan.json", graph, plan);
-//   PlanFile file = read_plan_file("plan.json", graph);       // ids looked up, digest compared
-//   std::vector<std::string> untrue = false_claims(graph, file);
+// ```cpp
+// write_plan_file("plan.json", graph, plan);
+// PlanFile read = read_plan_file("plan.json", graph);       // ids looked up, digest compared
+// std::vector<std::string> untrue = false_claims(graph, read);
+// ```
 //
 // The schedule is written in the graph file's own node ids. The digest covers what a schedule's
 // meaning depends on: sizes, and who reads and makes what. Names, what the format leaves open, and

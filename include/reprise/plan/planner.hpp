@@ -2,8 +2,10 @@
 // A budget in, a Plan out: a schedule with its exact peak and time, and how far from the best it
 // can be at most.
 //
-//   Plan plan = Planner{}.plan(graph, {.budget = 4_GiB});                 // MeasuredCost, Anneal
-//   Plan plan = Planner<ByteCost, MinCut>{}.plan(graph, {.budget = 4_GiB});
+// ```cpp
+// Plan plan = Planner{}.plan(graph, {.budget = 4_GiB});    // MeasuredCost, Anneal
+// Plan other = Planner<ByteCost, MinCut>{}.plan(graph, {.budget = 4_GiB});
+// ```
 //
 //   plan.peak, plan.time, plan.overhead()                                  // exact, by the simulator
 //   plan.floor                                                             // no schedule's peak is below this

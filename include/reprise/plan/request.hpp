@@ -1,10 +1,12 @@
 #pragma once
 // What a planner is asked for.
 //
-//   PlanRequest request{.budget = 4_GiB};
-//   request.keep_order = true;                  // first occurrences stay in the graph's own order
-//   request.seed = 7;                           // same seed, same plan, whatever the load
-//   request.seconds = 2;                        // a limit in time as well: then the machine matters
+// ```cpp
+// PlanRequest request{.budget = 4_GiB};
+// request.keep_order = true;                  // first occurrences stay in the graph's own order
+// request.seed = 7;                           // same seed, same plan, whatever the load
+// request.seconds = 2;                        // a limit in time as well: then the machine matters
+// ```
 //
 // The limit holds for one call of a planner, whatever that calls: Planner::plan() starts the clock
 // (started()), and every strategy, search and bound below it asks the same StopSignal, often.

@@ -1,10 +1,12 @@
 #pragma once
-// What memory consists of: by role, and the largest single tensors.
+// Shares of memory: by role, and the largest single tensors.
 //
-//   MemoryShares shares;
-//   shares.add(Role::parameter, 40_MiB, "fc.weight");
-//   shares.add(Role::activation, 8_MiB, "conv1/convolution");
-//   shares.text();
+// ```cpp
+// MemoryShares shares;
+// shares.add(Role::parameter, 40_MiB, "fc.weight");
+// shares.add(Role::activation, 8_MiB, "conv1/convolution");
+// shares.text();
+// ```
 //     parameter   40.00 MiB
 //     activation   8.00 MiB
 //     largest: fc.weight 40.00 MiB, conv1/convolution 8.00 MiB

@@ -1,11 +1,13 @@
 #pragma once
 // Plans that need more than one call of a planner, or none.
 //
-//   Plan own  = plan_own_order(graph);                              nothing recomputed
-//   Plan thin = plan_within_time(graph, request, 10, planner);      the smallest peak found that costs at most 10 % more time
-//   Plan best = plan_best_of(graph, request, {4, 2}, planner);      the best of four seeds, two of them side by side
-//   Plan same = plan_from_file("resnet50.plan.json", graph);        refused where it was made for another graph
-//   if (times_differ(graph, measured)) …                            ops take another time than what a plan was made with
+// ```cpp
+// Plan own = plan_own_order(graph);                           // nothing recomputed
+// Plan thin = plan_within_time(graph, request, 10, planner);  // the least peak for 10 % more time
+// Plan best = plan_best_of(graph, request, {4, 2}, planner);  // of four seeds, two side by side
+// Plan same = plan_from_file("resnet50.plan.json", graph);    // refused for another graph
+// times_differ(graph, measured);                              // ops take another time than planned
+// ```
 
 #include <algorithm>
 #include <atomic>

@@ -1,7 +1,9 @@
 #pragma once
 // Strategies by name: the same names in flags, plan files and tables.
 //
-//   Plan plan = plan_with("min-cut", graph, {.budget = 2_GiB});
+// ```cpp
+// Plan plan = plan_with("min-cut", graph, {.budget = 2_GiB});
+// ```
 
 #include <algorithm>
 #include <array>

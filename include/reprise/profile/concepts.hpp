@@ -5,13 +5,15 @@
 //               the run goes on and read them afterwards, as CUDA events must.
 //   MemProbe    begin_run(); then begin_op(), end_op() around each op; end_run() gives the peak of the run.
 //
-//   struct Tick {                                                     a Timer: every op takes one microsecond
-//     std::size_t n = 0;
-//     void begin_run(std::size_t occurrences) { n = occurrences; }
-//     void start(std::size_t) {}
-//     void stop(std::size_t) {}
-//     std::vector<Microseconds> end_run() { return std::vector<Microseconds>(n, Microseconds{1}); }
-//   };
+// ```cpp
+// struct Tick {  // a Timer: every op takes one microsecond
+//   std::size_t n = 0;
+//   void begin_run(std::size_t occurrences) { n = occurrences; }
+//   void start(std::size_t) {}
+//   void stop(std::size_t) {}
+//   std::vector<Microseconds> end_run() { return std::vector<Microseconds>(n, Microseconds{1}); }
+// };
+// ```
 //
 // Each requirement is a concept of its own, so that a Profiler can name the one that is not met.
 

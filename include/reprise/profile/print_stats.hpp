@@ -2,7 +2,9 @@
 // A profile as text, for a terminal: what the step took, what it held, and its ten most expensive
 // nodes.
 //
-//   print_stats(std::cout, profile);
+// ```cpp
+// print_stats(std::cout, profile);
+// ```
 //
 //   toy: 6 nodes, median of 3 runs (1 dropped as warm-up)
 //

@@ -1,8 +1,10 @@
 #pragma once
 // Profiler<Timer, MemProbe> runs a step node by node and says what every node costs.
 //
-//   Profiler<SteadyTimer, AllocatorProbe> profiler;
-//   Profile profile = profiler.run(captured, {.warmup = 1, .runs = 3});
+// ```cpp
+// Profiler<SteadyTimer, ResidentProbe> profiler;
+// Profile profile = profiler.run(captured, {.warmup = 1, .runs = 3});
+// ```
 //
 //   run 0 (warm-up)   conv 310   relu 40   …      reset_stats(): dropped
 //   run 1             conv 120   relu 31   …   ⎫

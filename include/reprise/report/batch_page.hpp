@@ -2,7 +2,9 @@
 // One page about a model at several batch sizes: the three charts of batch_plots.hpp and the
 // numbers behind them.
 //
-//   file << batch_page("resnet152", batches, 8_GiB);
+// ```cpp
+// file << batch_page("resnet152", batches, 8_GiB);
+// ```
 //
 //   batch   peak        parameter    optimizer_state   gradient    activation   other
 //   4       1.40 GiB    229.62 MiB   459.23 MiB        67.87 MiB   660.46 MiB   11.89 MiB    fits

@@ -1,10 +1,12 @@
 #pragma once
 // One model at several batch sizes: what each needs, over the step and at its peak.
 //
-//   std::vector<BatchMemory> batches = {batch_memory(4, graph_of_4), batch_memory(8, graph_of_8)};
-//   file << batch_peaks_svg(batches, 8_GiB);      a bar a batch size, with the memory that there is as a line
-//   file << batch_curves_svg(batches, 8_GiB);     memory over the step, a curve each
-//   file << batch_stacks_svg(batches, 8_GiB);     the peak by parameters, gradients, activations, optimizer state and other
+// ```cpp
+// std::vector<BatchMemory> sizes = {batch_memory(4, graph_of_4), batch_memory(8, graph_of_8)};
+// file << batch_peaks_svg(sizes, 8_GiB);    // a bar for each size, a line for 8 GiB
+// file << batch_curves_svg(sizes, 8_GiB);   // memory over the step, a curve for each
+// file << batch_stacks_svg(sizes, 8_GiB);   // the peak by role
+// ```
 //
 // What was not measured but estimated is drawn pale and said so.
 
@@ -62,6 +64,7 @@ inline constexpr double bar_margin = 0.2;
        .y_max = static_cast<double>(most.count) * 1.05}};
   if (cap) chart.horizontal(static_cast<double>(cap->count), "limit " + format_bytes(*cap));
   std::vector<std::string> names;
+  names.reserve(batches.size());
   for (const BatchMemory& b : batches)
     names.push_back(std::to_string(b.batch) + (b.estimated ? " (estimated)" : ""));
   chart.categories(std::move(names));
@@ -114,6 +117,7 @@ inline constexpr double bar_margin = 0.2;
                 format_bytes(b.peak));
   }
   std::vector<LegendEntry> legend;
+  legend.reserve(detail::batch_roles.size() + 1);
   for (Role role : detail::batch_roles)
     legend.push_back({std::string(color_of(role)), std::string(to_string(role))});
   legend.push_back({std::string(other_color), "other"});

@@ -2,8 +2,11 @@
 // A picture of a step, for Graphviz: nodes as boxes in one cluster a phase, edges coloured by the
 // role of the value that flows.
 //
-//   write_dot(std::cout, graph);                                          dot -Tsvg step.dot > step.svg
-//   write_dot(std::cout, graph, {.around = NodeId{12}, .radius = 2});     what is at most two edges away from one node
+// ```cpp
+// write_dot(std::cout, graph);                    // dot -Tsvg step.dot > step.svg
+// // what is at most two edges away from one node
+// write_dot(std::cout, graph, {.around = NodeId{12}, .radius = 2});
+// ```
 //
 //   subgraph cluster_forward {
 //     n1 [label="relu\naten::relu_\n10.0 us"];

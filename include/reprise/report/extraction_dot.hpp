@@ -1,8 +1,11 @@
 #pragma once
-// A recomputation as a picture, for Graphviz: sources as ellipses, what runs again dashed, and the
-// uses that need it.
+// A recomputation as a picture, for Graphviz: sources as ellipses, recomputed nodes dashed, and the
+// uses that need them.
 //
-//   write_dot(std::cout, graph, schedule, extract(graph, schedule).recomputations[0]);        dot -Tsvg again.dot > again.svg
+// ```cpp
+// // dot -Tsvg again.dot > again.svg
+// write_dot(std::cout, graph, schedule, extract(graph, schedule).recomputations[0]);
+// ```
 //
 //   (x) ──x──▶ [norm#1, step 5] ──h──▶ [relu#1, step 6] ──h.relu──▶ [flat#1, step 7] ──h.flat──▶ [grad, step 8]
 

@@ -2,8 +2,10 @@
 // One page about a profile: plots, tables that sort and search, and a memory curve that names what
 // is alive.
 //
-//   std::ofstream file{"report.html"};
-//   write_html_report(file, profile, activation_metrics(profile), {.budget = 4_GiB});
+// ```cpp
+// std::ofstream page{"report.html"};
+// write_html_report(page, profile, activation_metrics(profile), {.budget = 4_GiB});
+// ```
 //
 // The page stands alone: opened from a file it loads nothing (a content security policy forbids
 // it), follows the reader's light or dark, and can be used with the keyboard: Tab to the memory

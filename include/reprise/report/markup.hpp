@@ -1,8 +1,10 @@
 #pragma once
 // Text for XML and HTML: anything goes in, something valid comes out.
 //
-//   markup_text("a < b & \"c\"")     a &lt; b &amp; &quot;c&quot;
-//   markup_text("\x01\xff")          ??: XML has no way to write control characters, and only UTF-8 is text
+// ```cpp
+// markup_text("a < b & \"c\"");   // a &lt; b &amp; &quot;c&quot;
+// markup_text("\x01\xff");        // ??: no control characters in XML, and only UTF-8 is text
+// ```
 
 #include <cstddef>
 #include <string>
@@ -23,9 +25,10 @@ namespace reprise {
     else if (c == '&') out += "&amp;";
     else if (c == '"') out += "&quot;";
     else if (c == '\n' || c == '\t' || c == '\r') out += ' ';
-    else if (length == 0 || static_cast<unsigned char>(c) < 0x20 || c == 0x7F) out += '?';
     // U+FFFE and U+FFFF are no characters
-    else if (text.starts_with("\xEF\xBF\xBE") || text.starts_with("\xEF\xBF\xBF")) out += '?';
+    else if (length == 0 || static_cast<unsigned char>(c) < 0x20 || c == 0x7F ||
+             text.starts_with("\xEF\xBF\xBE") || text.starts_with("\xEF\xBF\xBF"))
+      out += '?';
     else out += text.substr(0, length);
     text.remove_prefix(length == 0 ? 1 : length);
   }

@@ -1,9 +1,11 @@
 #pragma once
 // Before and after, as pictures: the graph around a recomputation, and the memory of both.
 //
-//   const Extraction e = extract(graph, schedule);
-//   write_before_and_after(dot_file, graph, schedule, e.recomputations[0]);      dot -Tsvg both.dot > both.svg
-//   svg_file << memory_before_and_after(graph, schedule, 24000_B);
+// ```cpp
+// const Extraction e = extract(graph, schedule);
+// write_before_and_after(dot_file, graph, schedule, e.recomputations[0]);  // dot -Tsvg both.dot
+// svg_file << memory_before_and_after(graph, schedule, 24000_B);
+// ```
 //
 //   before                                              after
 //   (x) ▶ [norm] ▶ [relu] ▶ [flat] ────▶ [grad]         (x) ▶ [norm] ▶ [relu] ▶ [flat]

@@ -1,8 +1,11 @@
 #pragma once
 // The pictures of a profile, each a self-contained SVG.
 //
-//   const ProfilePlots plots{profile, metrics};
-//   file << plots.live_memory(4_GiB);             memory over the step, stacked by role, with the budget as a line
+// ```cpp
+// const ProfilePlots plots{profile, metrics};
+// file << plots.live_memory(4_GiB);   // memory over the step by role, with the budget as a line
+// write_plot_files("out", "bs16_", plots);   // all of them
+// ```
 //
 //   node_runtime        what every node takes, by rank
 //   node_memory         what stands while every node runs
@@ -73,7 +76,8 @@ struct BreakdownPart {
            "\"><title>" + markup_text(text) + "</title></rect>\n";
     x += share * bar_width;
     const double legend_x = left + bar_width / columns * static_cast<double>(i % columns);
-    const double legend_y = 120 + line * static_cast<double>(i / columns);
+    const std::size_t row = i / columns;
+    const double legend_y = 120 + line * static_cast<double>(row);
     out += "<rect x=\"" + short_number(legend_x, 1) + "\" y=\"" + short_number(legend_y - 11, 1) +
            "\" width=\"12\" height=\"12\" rx=\"2\" fill=\"" + parts[i].color + "\"/><text x=\"" +
            short_number(legend_x + 18, 1) + "\" y=\"" + short_number(legend_y, 1) + "\">" +

@@ -1,8 +1,10 @@
 #pragma once
 // The two tables of a profile: what every node costs, what every activation is worth.
 //
-//   write_stats_files("out", "bs16_", profile);       out/bs16_node_stats.csv and out/bs16_activation_stats.csv
-//   read_csv<NodeStats>(file, node_stats_columns)     the rows again, to the last bit
+// ```cpp
+// write_stats_files("out", "bs16_", profile);   // bs16_node_stats.csv, bs16_activation_stats.csv
+// read_csv<NodeStats>(csv, node_stats_columns);    // the rows again, to the last bit
+// ```
 //
 //   rank,id,name,op,phase,time_us,samples_us,output_bytes,workspace_bytes,active_before_bytes,active_peak_bytes,active_after_bytes,
 //   live_bytes

@@ -2,10 +2,13 @@
 // A Chart is one SVG picture with axes, for light and dark, that stays small however many points it
 // is given.
 //
-//   Chart chart{{.title = "Node runtime", .x_label = "rank", .unit = AxisUnit::microseconds}, {.x_max = 3, .y_max = 120.5}};
-//   chart.columns(std::vector{120.5, 10.0, 30.0}, {"#4e79a7"});
-//   chart.vertical(2, "backward");
-//   std::cout << chart.svg();
+// ```cpp
+// Chart chart{{.title = "Node runtime", .x_label = "rank", .unit = AxisUnit::microseconds},
+//             {.x_max = 3, .y_max = 120.5}};
+// chart.columns(std::vector{120.5, 10.0, 30.0}, {"#4e79a7"});
+// chart.vertical(2, "backward");
+// std::cout << chart.svg();
+// ```
 //
 //      150 us ┤
 //      100 us ┤ ██

@@ -2,9 +2,11 @@
 // A step as a trace for ui.perfetto.dev or chrome://tracing: nodes as slices one after another,
 // live bytes as counters.
 //
-//   std::ofstream file{"step.trace.json"};
-//   write_trace(file, graph);                       the graph's own order
-//   write_trace(file, graph, plan.schedule);        a plan: what runs again has the category "recompute"
+// ```cpp
+// std::ofstream trace{"step.trace.json"};
+// write_trace(trace, graph);                  // the graph's own order
+// write_trace(trace, graph, plan.schedule);   // a plan: with the category "recompute"
+// ```
 //
 //   {"name":"relu","cat":"forward","ph":"X","ts":120.5,"dur":10,"pid":1,"tid":1,"args":{"id":1,"op":"aten::relu_","live_bytes":12352,…}}
 //   {"name":"live bytes","ph":"C","ts":120.5,"pid":1,"args":{"bytes":12352}}

@@ -2,11 +2,13 @@
 // What a Rewriter asks of its backend: to make something that can be run out of a checked
 // Rewriting.
 //
-//   struct Count {                                                  the smallest backend there is
-//     using Program = std::size_t;
-//     Program compile(const StepGraph&, const Rewriting& rewriting) const { return rewriting.steps.size(); }
-//   };
-//   Rewriter<Count>{}.rewrite(graph, schedule)                      9, for the toy's schedule
+// ```cpp
+// struct Count {  // the smallest backend there is
+//   using Program = std::size_t;
+//   Program compile(const StepGraph&, const Rewriting& made) const { return made.steps.size(); }
+// };
+// Rewriter<Count>{}.rewrite(graph, schedule);   // 9, for the toy's schedule
+// ```
 //
 // docs/policies/backend.md shows one that computes.
 

@@ -1,6 +1,6 @@
 #pragma once
-// What a schedule computes again, and why: for every recomputed value that a first run reads, the
-// subgraph that runs again for it.
+// Finds what a schedule recomputes, and why: for every recomputed value that a first run reads, the
+// subgraph that is recomputed for it.
 //
 //   schedule    0 norm  1 relu  2 flat  3 wide  4 sum  5 norm  6 relu  7 flat  8 grad        the toy of the plan format
 //

@@ -1,8 +1,10 @@
 #pragma once
 // What nodes, values and their instances are called where people read them.
 //
-//   name_of(graph.value(h))               "h", or "value 2" where it has no name
-//   name_of(graph.node(norm), 1)          "norm#1": its second run
+// ```cpp
+// name_of(graph.value(h));       // "h", or "value 2" where it has no name
+// name_of(graph.node(norm), 1);  // "norm#1": its second run
+// ```
 
 #include <cstdint>
 #include <string>
@@ -11,7 +13,7 @@
 
 namespace reprise {
 
-[[nodiscard]] inline std::string with_clone(std::string name, std::uint32_t clone) {
+[[nodiscard]] inline std::string with_clone(const std::string& name, std::uint32_t clone) {
   return clone == 0 ? name : name + "#" + std::to_string(clone);
 }
 

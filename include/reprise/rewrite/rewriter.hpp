@@ -1,8 +1,10 @@
 #pragma once
 // Rewriter<GraphBackend> makes a schedule runnable: rewritten, checked, compiled by the backend.
 //
-//   auto program = Rewriter<IrBackend>{}.rewrite(graph, plan);
-//   program.run();
+// ```cpp
+// auto program = Rewriter<IrBackend>{}.rewrite(graph, plan);
+// program.run();
+// ```
 //
 //   graph, schedule ──rewrite()──▶ Rewriting ──lint()──▶ the same, or an Error ──compile()──▶ Program
 //

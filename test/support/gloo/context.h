@@ -1,6 +1,6 @@
 #pragma once
-// LibTorch's packages bring the Gloo library, but not its headers. What ProcessGroupGloo.hpp names of them is declared in this folder:
-// only pointers to these types are ever held here.
+// LibTorch's packages bring the Gloo library, but not its headers. What ProcessGroupGloo.hpp names
+// of them is declared in this folder: only pointers to these types are ever held here.
 
 #include <chrono>
 

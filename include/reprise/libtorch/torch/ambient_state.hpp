@@ -1,9 +1,14 @@
 #pragma once
 // What a function's results depend on beside its arguments: generators, autocast, grad mode.
 //
-//   const AmbientState then = AmbientState::now();
-//   auto a = f(x);                             // draws random numbers
-//   { const AmbientScope as_then(then); auto b = f(x); }      // b equals a; afterwards everything is as before the block
+// ```cpp
+// AmbientState then = AmbientState::now();
+// auto a = f(x);   // draws random numbers
+// {
+//   const AmbientScope as_then(then);
+//   auto b = f(x);   // b equals a
+// }                  // everything is as it was before the block
+// ```
 
 #include <array>
 #include <cstddef>

@@ -2,13 +2,16 @@
 // Sees every op that LibTorch runs below autograd on this thread: forward, backward and optimizer
 // alike.
 //
-//   struct Printer : DispatchHook {
-//     void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack& stack) override {
-//       std::cout << op.schema().name() << '\n';
-//       op.redispatchBoxed(below, &stack);
-//     }
-//   } printer;
-//   printer.switch_on();
+// ```cpp
+// struct Printer : DispatchHook {
+//   void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet below,
+//              torch::jit::Stack& stack) override {
+//     std::cout << op.schema().name() << '\n';
+//     op.redispatchBoxed(below, &stack);
+//   }
+// } printer;
+// printer.switch_on();
+// ```
 //
 // How: a boxed fallback on a dispatch key that LibTorch leaves free (Fake), registered once per
 // process and switched on for one thread at a time. Autograd and autocast lie above that key, so

@@ -2,9 +2,11 @@
 // What of a model's modules decides which ops a step runs, beside its parameters' shapes: which
 // modules there are, which of them train, and the options of LibTorch's own.
 //
-//   ModuleReader reader;
-//   SignatureBytes bytes;
-//   reader.add(bytes, *dropout);      its type and address, whether it trains, p and inplace, its member tensors
+// ```cpp
+// ModuleReader reader;
+// SignatureBytes bytes;
+// reader.add(bytes, *dropout);   // type, address, whether it trains, p and inplace, member tensors
+// ```
 //
 // LibTorch's modules keep their options in a public member, as functions named after what they
 // hold: every name that any of them has is asked for here, so that a module's options are those of

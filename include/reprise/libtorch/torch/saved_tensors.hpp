@@ -1,14 +1,21 @@
 #pragma once
 // Who keeps the tensors that autograd saves for backward on this thread.
 //
-//   struct Counter : SavedTensorKeeper {
-//     std::shared_ptr<SavedTensor> keep(const at::Tensor& t) override { ++count; return std::make_shared<SavedAsItIs>(t); }
-//   } counter;
-//   {
-//     const KeepSavedTensors here(counter);
-//     auto y = x.exp();                        // autograd asks counter to keep y
+// ```cpp
+// struct Counter : SavedTensorKeeper {
+//   int count = 0;
+//   std::shared_ptr<SavedTensor> keep(const at::Tensor& t) override {
+//     ++count;
+//     return std::make_shared<SavedAsItIs>(t);
 //   }
-//   y.sum().backward();                        // and gets it back from what keep() returned
+// } counter;
+// torch::Tensor y;
+// {
+//   const KeepSavedTensors here(counter);
+//   y = x.exp();          // autograd asks counter to keep y
+// }
+// y.sum().backward();     // and gets it back from what keep() returned
+// ```
 //
 // How: every SavedVariable asks the autograd engine for hooks. LibTorch lets a program name the
 // engine, as Python's does; ours hands everything on to the one that was there, and answers that

@@ -2,10 +2,12 @@
 // Bytes to compare: numbers, flags and names one behind the other, such that different ones give
 // different bytes.
 //
-//   SignatureBytes bytes;
-//   bytes.add(true);
-//   bytes.add(std::string("relu"));
-//   const std::string signature = std::move(bytes).take();
+// ```cpp
+// SignatureBytes bytes;
+// bytes.add(true);
+// bytes.add(std::string("relu"));
+// const std::string signature = std::move(bytes).take();
+// ```
 
 #include <cstdint>
 #include <string>

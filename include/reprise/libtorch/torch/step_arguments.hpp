@@ -1,8 +1,10 @@
 #pragma once
 // The arguments and results of a step: any mix of tensors, lists of tensors and plain values.
 //
-//   StepArguments a = arguments_of(x, std::vector{y, z}, 3);     // a.tensors = {x, y, z}, a.plain = "i3;"
-//   std::vector<at::Tensor> r = results_of(std::tuple{loss, logits});
+// ```cpp
+// StepArguments a = arguments_of(x, std::vector{y, z}, 3);   // a.tensors {x, y, z}, a.plain "i3;"
+// std::vector<at::Tensor> r = results_of(std::tuple{loss, logits});
+// ```
 //
 // Plain values belong to the signature of a step: another value is another step. What changes every
 // step is passed as a tensor.

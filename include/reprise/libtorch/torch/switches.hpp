@@ -3,9 +3,13 @@
 // keeps those of its first run, and a recomputation runs under them, whatever the user has set
 // since.
 //
-//   const Switches* then = Switches::interned(Switches::now());
-//   at::set_num_threads(1);
-//   { const SwitchScope as_then(*then); … }     // as many threads as before; afterwards 1 again
+// ```cpp
+// const Switches* then = Switches::interned(Switches::now());
+// at::set_num_threads(1);
+// {
+//   const SwitchScope as_then(*then);   // as many threads as before
+// }                                     // 1 again
+// ```
 
 #include <array>
 #include <cstdint>

@@ -2,8 +2,10 @@
 // The tensors inside a value, in a fixed order: a tensor, an optional, a pair or tuple, a list or
 // array of such.
 //
-//   std::tuple args{x, std::optional{mask}, 3, std::vector{h, c}};
-//   for_each_tensor(args, [](at::Tensor& t) { … });          // x, mask, h, c
+// ```cpp
+// std::tuple args{x, std::optional{mask}, 3, std::vector{h, c}};
+// for_each_tensor(args, [](at::Tensor& t) { t = t.detach(); });   // x, mask, h, c
+// ```
 
 #include <cstddef>
 #include <optional>

@@ -8,7 +8,7 @@
 //   third call      planned again, with the times of warm ops             │ at most 3.6 s; the first plan stays where it is better
 //   the base grows  (Adam's state appears) planned again for what is left
 //   nothing fits    in that time: planned once more, for as long as it takes
-//   packing         the arena that the plan needs is higher than its peak: pages go back to the system while they are dead; where that costs
+//   packing        the arena that the plan needs is higher than its peak: pages go back to the system while they are dead; where that costs
 //                   more than it is worth, planned again for that much less, or run without an arena
 
 #include <algorithm>

@@ -2,7 +2,9 @@
 // For graphs without measurements: a node costs what it moves, bytes in and out at a given
 // bandwidth, plus a launch.
 //
-//   ByteCost{.gigabytes_per_second = 20, .launch_us = 2}     8 MB in, 8 MB out: 802 us
+// ```cpp
+// ByteCost{.gigabytes_per_second = 20, .launch_us = 2};   // 8 MB in, 8 MB out: 802 us
+// ```
 //
 // It falls short for ops that compute more than they move (convolution, matrix product): measure
 // those.

@@ -2,12 +2,15 @@
 // A schedule that can be edited while its peak stays known: insert or remove an occurrence, read
 // the peak.
 //
-//   LiveSchedule s{facts, own_order(graph)};       ScheduleFacts facts{graph}
-//   s.peak();                                  28740 for the toy graph of the plan format
-//   auto relu = s.insert(NodeId{1}, grad);     run relu again right before grad: ...
-//   auto norm = s.insert(NodeId{0}, relu);     ... which needs norm again, since relu works in place
-//   s.valid(), s.peak();                       true, 20548
-//   s.remove(norm);                            and back
+// ```cpp
+// ScheduleFacts facts{graph};                // the toy graph of the plan format
+// LiveSchedule s{facts, own_order(graph)};
+// s.peak();                                  // 28740
+// auto second_relu = s.insert(relu, s.occurrences(grad.index).front());  // relu again before grad
+// auto second_norm = s.insert(norm, second_relu);        // … which needs norm again
+// s.peak();                                  // 20548, and s.valid()
+// s.remove(second_norm);                     // and back
+// ```
 //
 // Four parts, each in a header of its own: OccurrenceOrder has the occurrences and their places,
 // InstanceBook what they make and read, UpdateOrder whether updates come in order, LiveBytes the

@@ -1,12 +1,19 @@
 #pragma once
 // The narrowest cut of a network, by maximum flow.
 //
-//          3          2              FlowNetwork net{4};        s, a, b, t are 0, 1, 2, 3
-//     s ──────▶ a ──────▶ t          net.join(0, 1, 3); net.join(1, 3, 2); net.join(0, 2, 1); net.join(2, 3, 5); net.join(1, 2, 9);
+//          3          2
+//     s ──────▶ a ──────▶ t          s, a, b, t are vertices 0, 1, 2, 3
 //     │         │ 9       ▲
-//     │ 1       ▼         │          *net.send(0, 3) == 4        all that leaves s: 3 + 1
-//     └───────▶ b ────────┘          net.reached_from(0)         s alone: both of its edges are full, and they are the cut
+//     │ 1       ▼         │
+//     └───────▶ b ────────┘
 //                    5
+//
+// ```cpp
+// FlowNetwork net{4};
+// net.join(0, 1, 3), net.join(1, 3, 2), net.join(0, 2, 1), net.join(2, 3, 5), net.join(1, 2, 9);
+// *net.send(0, 3);        // 4: all that leaves s, 3 + 1
+// net.reached_from(0);    // s alone: both of its edges are full, and they are the cut
+// ```
 //
 // The flow is Boost.Graph's (Boykov and Kolmogorov); the network is a graph of its kind, with its
 // edges in one array. What is reached from the source in the end is the same whichever way the flow

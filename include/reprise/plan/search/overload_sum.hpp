@@ -3,11 +3,13 @@
 // through schedules which do not fit has to pay for. The maximum alone would not do, since most
 // edits leave the highest place as it is.
 //
-//   OverloadSum o;
-//   o.assign({10, 50, 30, 70}, 40);      four places, at most 40 wanted
-//   o.sum()                              10 + 30 = 40
-//   o.add(1, 3, -20);                    10 30 10 50
-//   o.sum()                              10
+// ```cpp
+// OverloadSum o;
+// o.assign({10, 50, 30, 70}, 40);   // four places, at most 40 wanted
+// o.sum();                          // 10 + 30 = 40
+// o.add(1, 3, -20);                 // 10 30 10 50
+// o.sum();                          // 10
+// ```
 //
 // Places come in blocks of 64. A block knows which of its places count (one bit each) and its
 // largest value, so that one which is below the limit before and after an addition takes the

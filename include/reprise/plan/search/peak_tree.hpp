@@ -1,12 +1,15 @@
 #pragma once
 // Range add, range max: the bytes live at each place of a schedule, and where they are most.
 //
-//   PeakTree t(8);                       places 0 .. 7, all inactive
-//   t.activate(1, 0); t.activate(5, 0);  two occurrences run at 1 and 5
-//   t.add(0, 3, 100);                    a storage of 100 bytes lives from 0 to 3
-//   t.max()                              100
-//   t.add(3, 7, 50);
-//   t.at(5)                              50
+// ```cpp
+// PeakTree t(8);         // places 0 .. 7, all inactive
+// t.activate(1, 0);      // two occurrences run, at 1 and 5
+// t.activate(5, 0);
+// t.add(0, 3, 100);      // a storage of 100 bytes lives from 0 to 3
+// t.max();               // 100
+// t.add(3, 7, 50);
+// t.at(5);               // 50
+// ```
 //
 // Each tree node keeps the largest sum below it plus what was added to its whole range, so nothing
 // is ever pushed down.

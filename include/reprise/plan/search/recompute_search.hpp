@@ -197,7 +197,7 @@ class RecomputeSearch {
     if (!l.owns_storage(i) || l.bytes(i) == 0 || l.first_slot(i) >= p || l.last_slot(i) <= p)
       return;
     if (!find_cone(i, p)) return;
-    const double bytes = static_cast<double>(std::min(gain_, excess));
+    const auto bytes = static_cast<double>(std::min(gain_, excess));
     const double covered =
         static_cast<double>(std::min(high, cone_.at) - std::max(low, idle_from_) + 1) /
         static_cast<double>(high - low + 1);
@@ -326,7 +326,7 @@ class RecomputeSearch {
     ruin();
     const bool repaired =
         live().valid() && repair(now + static_cast<std::int64_t>(temperature * 4) + 1);
-    const double worse = static_cast<double>(live().ticks() - now);
+    const auto worse = static_cast<double>(live().ticks() - now);
     if (repaired &&
         (worse <= 0 || (temperature > 0 && random_.uniform() < std::exp(-worse / temperature)))) {
       s_.commit();

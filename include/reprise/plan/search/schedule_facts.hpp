@@ -2,12 +2,14 @@
 // What a schedule of a graph has to know about each node, looked up once: what it reads, what it
 // makes out of what, what it updates.
 //
-//   ScheduleFacts facts{graph};             of the toy graph of the plan format:
-//   facts.reads(2)                          flat reads 3
-//   facts.outputs(1)                        relu makes 3, which overwrites 2
-//   facts.reads(3)                          nothing: wide reads x alone, which is there to the end
-//   facts.updates_by(0), all_updates()      norm updates 1; nobody reads it
-//   facts.ticks(1)                          relu's 10 µs as a whole number: what an edit adds its inverse takes away exactly
+// ```cpp
+// ScheduleFacts facts{graph};   // of the toy graph of the plan format:
+// facts.reads(2);               // flat reads 3
+// facts.outputs(1);             // relu makes 3, which overwrites 2
+// facts.reads(3);               // nothing: wide reads x alone, which is there to the end
+// facts.updates_by(0);          // norm updates 1; nobody reads it
+// facts.ticks(1);               // relu's 10 µs as a whole number: an edit and its inverse cancel
+// ```
 //
 //   facts.adapter()                         the same as a graph for Boost.Graph's algorithms, data edges alone
 //
@@ -183,6 +185,7 @@ class ScheduleFacts {
     for (const Node& n : graph_->nodes()) total += n.time.count;
     scale_ = total > 0 ? 0x1p46 / total : 1;
     for (const Node& n : graph_->nodes())
+      // NOLINTNEXTLINE(bugprone-incorrect-roundings): times are not negative
       ticks_.push_back(static_cast<std::int64_t>(n.time.count * scale_ + 0.5));
   }
 

@@ -35,7 +35,7 @@ class Anneal {
   };
 
   Anneal() = default;
-  explicit Anneal(Options options) : options_(std::move(options)) {}
+  explicit Anneal(Options options) : options_(options) {}
 
   [[nodiscard]] std::string_view name() const { return "anneal"; }
 

@@ -87,7 +87,7 @@ class MinCut {
         else
           for (const auto& o : facts.outputs(n))
             if (storage_of(o.value) != from && counts(storage_of(o.value)))
-              net.join(2 * from + 1, 2 * storage_of(o.value), unbounded);
+              net.join(std::size_t{2} * from + 1, std::size_t{2} * storage_of(o.value), unbounded);
       }
       if (n >= backward) continue;
       for (const auto& o : facts.outputs(n)) {
@@ -123,6 +123,7 @@ class MinCut {
     }
     std::sort(list.begin(), list.end());
     std::vector<std::uint32_t> nodes;
+    nodes.reserve(list.size());
     for (const auto& item : list) nodes.push_back(item.second);
     return nodes;
   }

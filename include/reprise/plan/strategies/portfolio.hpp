@@ -1,9 +1,11 @@
 #pragma once
 // All strategies that fit the limits, side by side; the best of what they find.
 //
-//   Portfolio portfolio;
-//   auto report = portfolio.report(graph, {.budget = 2_GiB, .threads = 4});
-//   for (const auto& entry : report.entries) ... entry.strategy, entry.peak, entry.time, entry.seconds
+// ```cpp
+// Portfolio portfolio;
+// auto report = portfolio.report(graph, {.budget = 2_GiB, .threads = 4});
+// for (const auto& entry : report.entries) std::cout << entry.strategy << ' ' << entry.peak.count;
+// ```
 //
 // The same seed gives the same plan whatever the number of threads: each strategy is deterministic,
 // and ties go to the first.
@@ -59,7 +61,8 @@ class Portfolio {
     add(MinCut{}, request.seed);
     add(MuTwo{}, request.seed);
     if (graph.node_count() <= 20) add(Exhaustive{}, request.seed);
-    for (unsigned k = 1; k < request.threads && k < 8; ++k) add(Anneal{}, request.seed + 1000 * k);
+    for (unsigned k = 1; k < request.threads && k < 8; ++k)
+      add(Anneal{}, request.seed + std::uint64_t{1000} * k);
     PortfolioReport result;
     result.entries.resize(tasks.size());
     run_all(tasks, result.entries, started(request));

@@ -2,7 +2,9 @@
 // Given costs instead of measured ones: tests that must not depend on the clock, and the template
 // for a timer of one's own.
 //
-//   FixedTimer{{10, 20, 30}}      occurrence i takes the i-th of these; past their end, the last
+// ```cpp
+// FixedTimer{{10, 20, 30}};   // occurrence i takes the i-th of these; past their end, the last
+// ```
 
 #include <cstddef>
 #include <utility>

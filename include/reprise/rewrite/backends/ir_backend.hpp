@@ -3,9 +3,11 @@
 // every output's hash, and what is left in every persistent storage, is the same. Microseconds a
 // program, no LibTorch.
 //
-//   const IrResult eager = Rewriter<IrBackend>{}.rewrite(graph, own_order(graph)).run();
-//   const IrResult again = Rewriter<IrBackend>{}.rewrite(graph, schedule).run();
-//   eager == again                                               whatever valid schedule it is
+// ```cpp
+// const IrResult eager = Rewriter<IrBackend>{}.rewrite(graph, own_order(graph)).run();
+// const IrResult again = Rewriter<IrBackend>{}.rewrite(graph, schedule).run();
+// eager == again;   // whatever valid schedule it is
+// ```
 //
 // It models bytes, not values, so that what goes wrong with real memory goes wrong here:
 //

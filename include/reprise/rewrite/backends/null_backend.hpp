@@ -2,7 +2,9 @@
 // NullBackend runs nothing: its program is the checked Rewriting, to be looked at. It is the
 // template for a backend of one's own.
 //
-//   const Rewriting program = Rewriter<NullBackend>{}.rewrite(graph, schedule);
+// ```cpp
+// const Rewriting program = Rewriter<NullBackend>{}.rewrite(graph, schedule);
+// ```
 
 #include <reprise/rewrite/concepts.hpp>
 
