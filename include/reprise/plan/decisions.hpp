@@ -36,13 +36,13 @@ struct ActivationDecision {
                                                                std::span<const NodeId> schedule) {
   const auto runs = run_counts(graph, schedule);
   std::vector<ActivationDecision> list;
-  for (std::size_t s = 0; s < graph.storage_count(); ++s) {
-    const Storage& storage = graph.storages()[s];
+  for (StorageId s : graph.storage_ids()) {
+    const Storage& storage = graph.storage(s);
     const NodeId maker = graph.value(storage.owner).producer;
     if (storage.persistent || !maker.valid()) continue;
     const std::uint32_t count = runs[maker.index];
     const bool again = count > 1;
-    list.push_back({StorageId{s},
+    list.push_back({s,
                     again ? Decision::recompute : Decision::keep,
                     storage.bytes,
                     {again ? (count - 1) * graph.node(maker).time.count : 0},
