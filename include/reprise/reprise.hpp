@@ -4,7 +4,8 @@
 // Beside it stands what costs a compiler much and is asked for by few (docs/install.md says how
 // much):
 //   reprise/report.hpp                                                 what people look at: pages, plots, tables, pictures, listings
-//   reprise/plan/plan_file.hpp, reprise/base/free_memory.hpp                plans in files and the machine's memory: <filesystem>
+//   reprise/graph/json.hpp, reprise/profile/transfer_times.hpp         graphs in files: nlohmann_json
+//   reprise/plan/plan_file.hpp, reprise/base/free_memory.hpp           plans in files and the machine's memory: nlohmann_json, <filesystem>
 //   reprise/graph/dependency_order.hpp                                 an order in which everything can run
 //   reprise/pack/assign_offsets.hpp, page_give_backs.hpp               a plan's buffers in one arena, and what they stand on
 //   reprise/plan/step_plans.hpp, reprise/guide/                        for what carries plans out; guide/eviction.hpp has EvictionPolicy
@@ -16,6 +17,7 @@
 #include <reprise/base/ids.hpp>
 #include <reprise/base/log.hpp>
 #include <reprise/base/units.hpp>
+#include <reprise/base/utf8.hpp>
 #include <reprise/base/version.hpp>
 #include <reprise/plan/concepts.hpp>
 
@@ -23,13 +25,7 @@
 #include <reprise/graph/analysis.hpp>
 #include <reprise/graph/builder.hpp>
 #include <reprise/graph/dependency.hpp>
-#include <reprise/graph/json.hpp>
-#include <reprise/graph/json_parser.hpp>
-#include <reprise/graph/json_records.hpp>
-#include <reprise/graph/json_text.hpp>
-#include <reprise/graph/read_graph.hpp>
 #include <reprise/graph/step_graph.hpp>
-#include <reprise/graph/write_graph.hpp>
 
 #include <reprise/profile/concepts.hpp>
 #include <reprise/profile/mem_probes/null_probe.hpp>
@@ -39,7 +35,6 @@
 #include <reprise/profile/profiler.hpp>
 #include <reprise/profile/timers/fixed_timer.hpp>
 #include <reprise/profile/timers/steady_timer.hpp>
-#include <reprise/profile/transfer_times.hpp>
 
 #include <reprise/graph/schedule.hpp>
 #include <reprise/graph/simulate.hpp>
