@@ -27,6 +27,7 @@ void measure(ankerl::nanobench::Bench& bench, const char* name, std::uint32_t st
   };
   for (std::uint32_t s = 0; s < storages; ++s) use(s);
   const auto any = [](std::uint32_t) { return true; };
+  doNotOptimizeAway(&policy);  // or a pick from what does not change is made once
   const std::string among = ", " + std::to_string(storages) + " storages";
   bench.run(name + (": touch" + among),
             [&] { use(static_cast<std::uint32_t>(rng.below(storages))); });

@@ -5,7 +5,7 @@
 //     |             ns/node | …  | simulator
 //     |               41.30 | …  | `simulate`
 //
-// A row is the median of eleven epochs of at least 20 ms each; err% is the median deviation from
+// A row is the median of eleven epochs of at least 50 ms each; err% is the median deviation from
 // it. What a row measures once is `batch` units.
 
 #include <chrono>
@@ -16,7 +16,7 @@ namespace micro {
 
 [[nodiscard]] inline ankerl::nanobench::Bench table(const char* title, const char* unit) {
   ankerl::nanobench::Bench bench;
-  bench.title(title).unit(unit).minEpochTime(std::chrono::milliseconds{20}).warmup(1);
+  bench.title(title).unit(unit).minEpochTime(std::chrono::milliseconds{50}).warmup(1);
   return bench;
 }
 
