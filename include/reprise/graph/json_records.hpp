@@ -101,9 +101,9 @@ struct JsonFields {
 /// A key that stands twice; none where all are different. Sorts the keys, in time n log n: a record
 /// may have a million members.
 [[nodiscard]] inline const std::string* repeated_key(std::vector<const std::string*>& keys) {
-  std::sort(keys.begin(), keys.end(), [](auto* a, auto* b) { return *a < *b; });
-  const auto twice =
-      std::adjacent_find(keys.begin(), keys.end(), [](auto* a, auto* b) { return *a == *b; });
+  const auto text = [](const std::string* key) { return std::string_view(*key); };
+  std::ranges::sort(keys, {}, text);
+  const auto twice = std::ranges::adjacent_find(keys, {}, text);
   return twice == keys.end() ? nullptr : *twice;
 }
 

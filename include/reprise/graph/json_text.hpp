@@ -13,9 +13,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include <reprise/base/utf8.hpp>
+
 namespace reprise {
 
-/// The text must be UTF-8.
+/// The text must be UTF-8: see as_utf8.
 inline void append_json_string(std::string& out, std::string_view text) {
   out += nlohmann::json(text).dump();
 }

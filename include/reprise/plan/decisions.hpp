@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -48,10 +49,9 @@ struct ActivationDecision {
                     {again ? (count - 1) * graph.node(maker).time.count : 0},
                     count});
   }
-  std::stable_sort(list.begin(), list.end(),
-                   [](const ActivationDecision& a, const ActivationDecision& b) {
-                     return a.cost != b.cost ? a.cost > b.cost : a.bytes > b.bytes;
-                   });
+  std::ranges::stable_sort(list, std::greater{}, [](const ActivationDecision& d) {
+    return std::pair{d.cost, d.bytes};
+  });
   return list;
 }
 
