@@ -24,6 +24,7 @@
 #include <reprise/base/error.hpp>
 #include <reprise/base/units.hpp>
 
+#include "cases.hpp"
 #include "eager_process.hpp"
 #include "side_by_side.hpp"
 
@@ -134,27 +135,18 @@ models::Task experts_task() {
 
 // ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
-struct Case {
-  std::string name{}, what{};
-  TrainerOptions trainer{};
+struct Case : bench::ModelCase {
   std::function<models::Task()> make{};  // where it is none of the examples' models
 };
 
 const std::vector<Case>& cases() {
-  using models::Config;
   static const std::vector<Case> all{
-      {"resnet50", "ResNet-50, batch 8", {.model = "resnet50", .config = Config::full, .batch = 8}},
-      {"resnet152",
-       "ResNet-152, batch 4",
-       {.model = "resnet152", .config = Config::full, .batch = 4}},
-      {"bert",
-       "BERT-base, 4 x 128",
-       {.model = "bert", .config = Config::full, .batch = 4, .size = 128}},
-      {"gpt2",
-       "GPT-2, 2 x 256",
-       {.model = "gpt2", .config = Config::full, .batch = 2, .size = 256}},
-      {"depth", "stochastic depth", {.model = "depth"}, &depth_task},
-      {"experts", "mixture of experts", {.model = "experts"}, &experts_task},
+      {bench::resnet50},
+      {bench::resnet152},
+      {bench::bert},
+      {bench::gpt2},
+      {{"depth", "stochastic depth", {.model = "depth"}}, &depth_task},
+      {{"experts", "mixture of experts", {.model = "experts"}}, &experts_task},
   };
   return all;
 }

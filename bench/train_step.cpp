@@ -34,6 +34,7 @@
 #include <reprise/profile/mem_probes/resident_probe.hpp>
 #include <reprise/report/svg.hpp>
 
+#include "cases.hpp"
 #include "side_by_side.hpp"
 
 namespace {
@@ -43,9 +44,7 @@ using examples::quantile;
 using examples::Trainer;
 using examples::TrainerOptions;
 
-struct Case {
-  std::string name{}, what{};
-  TrainerOptions trainer{};
+struct Case : bench::ModelCase {
   std::vector<double> savable{100, 70, 50, 35, 25};
   std::vector<double> share{};  // of the whole peak
 };
@@ -58,24 +57,18 @@ struct Row : bench::BudgetRow {
 const std::vector<Case>& cases() {
   using models::Config;
   static const std::vector<Case> all{
-      {"resnet50", "ResNet-50, batch 8", {.model = "resnet50", .config = Config::full, .batch = 8}},
-      {"resnet152",
-       "ResNet-152, batch 4",
-       {.model = "resnet152", .config = Config::full, .batch = 4}},
-      {"bert",
-       "BERT-base, 4 x 128",
-       {.model = "bert", .config = Config::full, .batch = 4, .size = 128}},
-      {"gpt2",
-       "GPT-2, 2 x 256",
-       {.model = "gpt2", .config = Config::full, .batch = 2, .size = 256}},
-      {"resnet50-16",
-       "ResNet-50, batch 16",
-       {.model = "resnet50", .config = Config::full, .batch = 16},
+      {bench::resnet50},
+      {bench::resnet152},
+      {bench::bert},
+      {bench::gpt2},
+      {{"resnet50-16",
+        "ResNet-50, batch 16",
+        {.model = "resnet50", .config = Config::full, .batch = 16}},
        {},
        {50}},
-      {"bert-16",
-       "BERT-base, 16 x 128",
-       {.model = "bert", .config = Config::full, .batch = 16, .size = 128},
+      {{"bert-16",
+        "BERT-base, 16 x 128",
+        {.model = "bert", .config = Config::full, .batch = 16, .size = 128}},
        {},
        {50}},
   };

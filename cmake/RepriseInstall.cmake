@@ -48,7 +48,7 @@ if(PROJECT_IS_TOP_LEVEL)
   set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
   set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE all)
   set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
-  set(CPACK_DEBIAN_PACKAGE_DEPENDS "libboost-dev (>= 1.74) | libboost-graph-dev (>= 1.74)")
+  set(CPACK_DEBIAN_PACKAGE_DEPENDS "libboost-dev (>= 1.74) | libboost-graph-dev (>= 1.74), librange-v3-dev (>= 0.12), nlohmann-json3-dev (>= 3.11)")
   set(CPACK_REPRISE_LICENSES "${CMAKE_INSTALL_DATADIR}/licenses")  # for the script
   set(CPACK_PRE_BUILD_SCRIPTS "${PROJECT_SOURCE_DIR}/packaging/debian/copyright.cmake")
   include(CPack)

@@ -18,5 +18,6 @@ elseif(REPRISE_FETCH_NANOBENCH)
   add_library(reprise_nanobench INTERFACE)
   target_link_libraries(reprise_nanobench INTERFACE nanobench)
 else()
-  message(STATUS "nanobench was not found: no micro-benchmarks (-DREPRISE_FETCH_NANOBENCH=ON downloads it)")
+  message(STATUS "nanobench was not found: no micro-benchmarks. -DREPRISE_FETCH_NANOBENCH=ON downloads it; or have "
+    "https://github.com/martinus/nanobench somewhere and name the folder of its nanobench.h: -DREPRISE_NANOBENCH_INCLUDE_DIR=<folder>")
 endif()

@@ -1,8 +1,6 @@
 # How Reprise's own tests, examples and benchmarks are compiled. Nothing here touches the library's targets or its users.
 
-find_package(nlohmann_json 3.11 REQUIRED)  # tests, examples and benchmarks write and compare JSON with it; the library does not
-
-# Warnings for our own code. What comes from LibTorch, Boost, nlohmann_json and Catch2 is reached through imported
+# Warnings for our own code. What comes from LibTorch, Boost, range-v3, nlohmann_json and Catch2 is reached through imported
 # targets, whose headers are system headers.
 add_library(reprise_warnings INTERFACE)
 if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
@@ -33,13 +31,13 @@ if(REPRISE_HAS_LIBTORCH)
     set(pch_source "${CMAKE_CURRENT_BINARY_DIR}/reprise_torch_pch.cpp")
     file(CONFIGURE OUTPUT "${pch_source}" CONTENT "// Its precompiled header is what this is for.\n" @ONLY)
     add_library(reprise_torch_pch OBJECT EXCLUDE_FROM_ALL "${pch_source}")
-    target_link_libraries(reprise_torch_pch PRIVATE reprise_libtorch reprise_warnings nlohmann_json::nlohmann_json)
+    target_link_libraries(reprise_torch_pch PRIVATE reprise_libtorch reprise_warnings)
     target_precompile_headers(reprise_torch_pch PRIVATE ${REPRISE_PCH_HEADERS})
   endif()
 endif()
 
 function(reprise_compile_as_our_own name libtorch)
-  target_link_libraries(${name} PRIVATE reprise_warnings nlohmann_json::nlohmann_json)
+  target_link_libraries(${name} PRIVATE reprise_warnings)
   if(NOT libtorch)
     target_link_libraries(${name} PUBLIC reprise::reprise)
     return()

@@ -3,6 +3,7 @@
 
 #include <iostream>
 
+#include <reprise/graph/json.hpp>
 #include <reprise/reprise.hpp>
 
 // Matrix products four times as slow as in the file.

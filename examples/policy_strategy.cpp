@@ -5,6 +5,7 @@
 #include <iostream>
 #include <vector>
 
+#include <reprise/graph/json.hpp>
 #include <reprise/reprise.hpp>
 
 struct LargestAgain {

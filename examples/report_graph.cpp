@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iostream>
 
+#include <reprise/graph/json.hpp>
 #include <reprise/report.hpp>
 #include <reprise/reprise.hpp>
 

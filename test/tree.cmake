@@ -11,6 +11,8 @@ execute_process(
 file(READ "${SOURCE_DIR}/include/reprise/report.hpp" report)
 set(left_out
   base/free_memory base/one_per_process plan/plan_file                                              # <filesystem>
+  graph/json graph/json_records graph/json_text graph/read_graph graph/write_graph                  # nlohmann_json
+  profile/transfer_times
   graph/dependency_order                                                                            # for who asks
   plan/buffers_of pack/assign_offsets pack/first_fit pack/hole_list pack/page_give_backs           # arenas
   pack/skyline pack/step_addresses
@@ -201,6 +203,8 @@ endif()
 file(STRINGS "${SOURCE_DIR}/cmake/reprise-config.cmake.in" asked REGEX "^ *find_dependency\\(")
 list(TRANSFORM asked REPLACE "^ *find_dependency\\(([^ )]*).*" "\\1")
 set(folder_of_Boost boost)
+set(folder_of_range-v3 range)
+set(folder_of_nlohmann_json nlohmann)
 set(folders reprise ATen c10 torch caffe2 cuda sys linux)
 foreach(package IN LISTS asked)
   if(NOT all_code MATCHES "#include <${folder_of_${package}}/")

@@ -4,7 +4,9 @@
 // Headers that are expensive to compile, or that few programs need, are apart (what a header costs:
 // docs/results/compile_time.md):
 //   reprise/report.hpp                     pages, plots, tables, pictures, listings
-//   reprise/plan/plan_file.hpp             plans in files: <filesystem>
+//   reprise/graph/json.hpp                 graphs in files: nlohmann_json
+//   reprise/profile/transfer_times.hpp     transfer times in graph files: nlohmann_json
+//   reprise/plan/plan_file.hpp             plans in files: nlohmann_json, <filesystem>
 //   reprise/base/free_memory.hpp           the machine's memory: <filesystem>
 //   reprise/graph/dependency_order.hpp     an order in which everything can run
 //   reprise/pack/                          a plan's buffers in one arena
@@ -18,6 +20,7 @@
 #include <reprise/base/ids.hpp>
 #include <reprise/base/log.hpp>
 #include <reprise/base/units.hpp>
+#include <reprise/base/utf8.hpp>
 #include <reprise/base/version.hpp>
 #include <reprise/plan/concepts.hpp>
 
@@ -25,13 +28,7 @@
 #include <reprise/graph/analysis.hpp>
 #include <reprise/graph/builder.hpp>
 #include <reprise/graph/dependency.hpp>
-#include <reprise/graph/json.hpp>
-#include <reprise/graph/json_parser.hpp>
-#include <reprise/graph/json_records.hpp>
-#include <reprise/graph/json_text.hpp>
-#include <reprise/graph/read_graph.hpp>
 #include <reprise/graph/step_graph.hpp>
-#include <reprise/graph/write_graph.hpp>
 
 #include <reprise/profile/concepts.hpp>
 #include <reprise/profile/mem_probes/null_probe.hpp>
@@ -41,7 +38,6 @@
 #include <reprise/profile/profiler.hpp>
 #include <reprise/profile/timers/fixed_timer.hpp>
 #include <reprise/profile/timers/steady_timer.hpp>
-#include <reprise/profile/transfer_times.hpp>
 
 #include <reprise/graph/schedule.hpp>
 #include <reprise/graph/simulate.hpp>

@@ -40,6 +40,8 @@ class RepriseRecipe(ConanFile):
 
     def requirements(self):
         self.requires("boost/[>=1.74 <2]", transitive_headers=True)
+        self.requires("nlohmann_json/[>=3.11 <4]", transitive_headers=True)
+        self.requires("range-v3/[>=0.12 <1]", transitive_headers=True)
         if self.options.with_libtorch:
             self.requires("libtorch/[>=2.4 <3]", transitive_headers=True, transitive_libs=True)
 
@@ -74,7 +76,7 @@ class RepriseRecipe(ConanFile):
         core = self.cpp_info.components["reprise"]
         core.set_property("cmake_target_name", "reprise::reprise")
         core.set_property("pkg_config_name", "reprise")
-        core.requires = ["boost::headers"]
+        core.requires = ["boost::headers", "nlohmann_json::nlohmann_json", "range-v3::range-v3"]
 
         libtorch = self.cpp_info.components["libtorch"]
         libtorch.set_property("cmake_target_name", "reprise::libtorch")

@@ -80,7 +80,7 @@ TEST_CASE("numbers in members that are not the format's keep their text") {
   const StepGraph graph =
       parse_graph(toy_with("8192", R"(8192, "n": [1.10, 18446744073709551617, 1e2, 0.1e-7])"));
   CHECK(graph.value(ValueId{2}).extra == R"({"n":[1.10,18446744073709551617,1e2,0.1e-7]})");
-  CHECK(graph_text(graph).find(R"("n": [1.10,18446744073709551617,1e2,0.1e-7])") !=
+  CHECK(graph_text(graph).find(R"("n":[1.10,18446744073709551617,1e2,0.1e-7])") !=
         std::string::npos);
 }
 

@@ -2,51 +2,18 @@
 
 #include <reprise_test/catch.hpp>
 #include <reprise_test/random_graphs.hpp>
+#include <reprise_test/schedules.hpp>
+#include <reprise_test/toy_graph.hpp>
 
 #include <reprise/graph/builder.hpp>
 
 using namespace reprise;
 using namespace reprise::literals;
-
-namespace {
-
-Schedule nodes(std::initializer_list<std::size_t> list) {
-  Schedule s;
-  for (std::size_t n : list) s.push_back(NodeId{n});
-  return s;
-}
-
-// The graph of the plan format's page.
-StepGraph toy() {
-  GraphBuilder b{"toy"};
-  const ValueId x =
-      b.add_value({.id = 0, .name = "x", .bytes = 4096_B, .role = Role::input, .persistent = true});
-  const ValueId mean = b.add_value(
-      {.id = 1, .name = "mean", .bytes = 64_B, .role = Role::buffer, .persistent = true});
-  const ValueId h = b.add_value({.id = 2, .name = "h", .bytes = 8192_B, .role = Role::activation});
-  const ValueId relu =
-      b.add_value({.id = 3, .name = "h.relu", .role = Role::activation, .overwrites = h});
-  const ValueId flat =
-      b.add_value({.id = 4, .name = "h.flat", .role = Role::activation, .alias_of = relu});
-  const ValueId wide =
-      b.add_value({.id = 5, .name = "wide", .bytes = 16384_B, .role = Role::activation});
-  const ValueId loss = b.add_value({.id = 6, .name = "loss", .bytes = 4_B});
-  const ValueId g = b.add_value({.id = 7, .name = "g", .bytes = 4096_B, .role = Role::gradient});
-  b.add_node({.id = 0, .name = "norm", .time = {120.5}, .workspace = 256_B}, {x}, {h}, {mean});
-  b.add_node({.id = 1, .name = "relu", .time = {10}}, {h}, {relu});
-  b.add_node({.id = 2, .name = "flat"}, {relu}, {flat});
-  b.add_node({.id = 3, .name = "wide", .time = {30}}, {x}, {wide});
-  b.add_node({.id = 4, .name = "sum", .time = {8}}, {wide}, {loss});
-  b.add_node({.id = 5, .name = "grad", .time = {20}}, {x, flat}, {g});
-  b.add_output(loss);
-  b.add_output(g);
-  return std::move(b).build();
-}
-
-}  // namespace
+using reprise_test::nodes;
+using reprise_test::toy_graph;
 
 TEST_CASE("the plan format's example costs what its page says") {
-  const StepGraph graph = toy();
+  const StepGraph graph = toy_graph();
   const Simulation own = simulate(graph, own_order(graph));
   CHECK(own.valid);
   CHECK(own.peak == 28740_B);
@@ -59,7 +26,7 @@ TEST_CASE("the plan format's example costs what its page says") {
 }
 
 TEST_CASE("an overwritten value must be made again before it is read") {
-  const StepGraph graph = toy();
+  const StepGraph graph = toy_graph();
   const Simulation s = simulate(graph, nodes({0, 1, 1, 2, 3, 4, 5}));
   REQUIRE_FALSE(s.valid);
   CHECK(s.violation->rule == Rule::missing_input);
@@ -68,7 +35,7 @@ TEST_CASE("an overwritten value must be made again before it is read") {
 }
 
 TEST_CASE("every node has to run") {
-  const StepGraph graph = toy();
+  const StepGraph graph = toy_graph();
   const Simulation s = simulate(graph, nodes({0, 1, 2, 3, 4}));
   REQUIRE_FALSE(s.valid);
   CHECK(s.violation->rule == Rule::never_runs);
@@ -148,7 +115,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a resolution names the instance that each use reads") {
-  const StepGraph graph = toy();
+  const StepGraph graph = toy_graph();
   const Schedule plan = nodes({0, 1, 2, 3, 4, 0, 1, 2, 5});
   const Resolution r = resolve(graph, plan);
   const ValueInstance& read = r.values[r.inputs[8][1]];
@@ -163,7 +130,7 @@ TEST_CASE("a resolution names the instance that each use reads") {
 }
 
 TEST_CASE("bytes by role add up to what is live, without workspace") {
-  const StepGraph graph = toy();
+  const StepGraph graph = toy_graph();
   const auto roles = bytes_by_role(graph, own_order(graph));
   const Simulation s = simulate(graph, own_order(graph));
   REQUIRE(roles.size() == s.live_during.size());

@@ -42,26 +42,24 @@ TEST_CASE("the toy graph is written as the toy document") {
   std::ostringstream out;
   write_graph(out, toy_graph());
   CHECK(nlohmann::json::parse(out.str()) == nlohmann::json::parse(toy_document));
-  CHECK(out.str().find(
-            R"(  {"id": 0, "name": "x", "bytes": 4096, "role": "input", "persistent": true},)") !=
+  CHECK(out.str().find(R"(  {"id":0,"name":"x","bytes":4096,"role":"input","persistent":true},)") !=
         std::string::npos);
 }
 
 TEST_CASE("a graph is written one value or node a line, defaults left out") {
   const std::string text = graph_text(single({.id = 3, .bytes = 8_B, .initial = false},
                                              {.id = 4, .time = {2.5}}, R"({"source":"test"})"));
-  CHECK(
-      text ==
-      R"({"format": "reprise.graph", "version": 1, "name": "single", "values": [)"
-      "\n"
-      R"(  {"id": 3, "name": "", "bytes": 8, "role": "other"})"
-      "\n"
-      R"(], "nodes": [)"
-      "\n"
-      R"(  {"id": 4, "name": "", "op": "", "phase": "forward", "time_us": 2.5, "inputs": [], "outputs": [3]})"
-      "\n"
-      R"(], "outputs": [], "source": "test"})"
-      "\n");
+  CHECK(text ==
+        R"({"format":"reprise.graph","version":1,"name":"single","values":[)"
+        "\n"
+        R"(  {"id":3,"name":"","bytes":8,"role":"other"})"
+        "\n"
+        R"(],"nodes":[)"
+        "\n"
+        R"(  {"id":4,"name":"","op":"","phase":"forward","time_us":2.5,"inputs":[],"outputs":[3]})"
+        "\n"
+        R"(],"outputs":[],"source":"test"})"
+        "\n");
 }
 
 TEST_CASE("whatever is not a default is written and read back") {

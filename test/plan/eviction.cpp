@@ -30,13 +30,24 @@ static_assert(!EvictionPolicy<int>);
 
 }  // namespace
 
-TEST_CASE("a policy without entries picks nothing, and the null policy never does") {
-  CHECK_FALSE(CostSizeStaleness{}.pick(1, any));
-  CHECK_FALSE(LeastRecentlyUsed{}.pick(1, any));
-  CHECK_FALSE(LargestFirst{}.pick(1, any));
-  NullEviction none;
-  none.touch(1, {4096_B, {1}, 1});
-  CHECK_FALSE(none.pick(2, any));
+TEMPLATE_TEST_CASE("a policy picks nothing where nothing was touched, or all was erased", "",
+                   NullEviction, LeastRecentlyUsed, LargestFirst, CostSizeStaleness) {
+  TestType policy;
+  CHECK_FALSE(policy.pick(1, any));
+  policy.erase(1);  // never touched
+  policy.touch(1, {4096_B, {1}, 1});
+  CHECK(policy.pick(2, any).has_value() == !std::is_same_v<TestType, NullEviction>);
+  CHECK_FALSE(policy.pick(2, [](std::uint32_t) { return false; }));
+  policy.erase(1);
+  CHECK_FALSE(policy.pick(2, any));
+}
+
+TEMPLATE_TEST_CASE("what is priced anew keeps its place in time", "", LeastRecentlyUsed,
+                   CostSizeStaleness) {
+  TestType policy;
+  for (std::uint32_t s : {1u, 2u, 3u}) policy.touch(s, {4096_B, {8}, s});
+  policy.touch(1, {4096_B, {9}, 1});
+  CHECK(policy.pick(4, any) == 1u);  // by score: 9 / 4 is still below 8 / 3
 }
 
 TEST_CASE("what was used longest ago goes first; a use brings it to the end") {
@@ -69,19 +80,6 @@ TEST_CASE("cost over size times staleness: the header's example") {
   CHECK(policy.pick(10, any) == 8u);  // 3 / 1 is still below 120 / 10
   policy.touch(8, {4096_B, {30}, 10});
   CHECK(policy.pick(10, any) == 7u);
-}
-
-TEST_CASE("what is priced anew keeps its place in time") {
-  LeastRecentlyUsed by_use;
-  CostSizeStaleness by_score;
-  for (std::uint32_t s : {1u, 2u, 3u}) {
-    by_use.touch(s, {4096_B, {8}, s});
-    by_score.touch(s, {4096_B, {8}, s});
-  }
-  by_use.touch(1, {4096_B, {9}, 1});
-  by_score.touch(1, {4096_B, {9}, 1});
-  CHECK(by_use.pick(4, any) == 1u);
-  CHECK(by_score.pick(4, any) == 1u);  // 9 / 4 is still below 8 / 3
 }
 
 TEST_CASE("the pick is within a factor of the square root of two of the least score") {

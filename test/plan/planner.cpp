@@ -5,13 +5,7 @@
 
 #include <reprise/graph/json.hpp>
 #include <reprise/plan/cost_models/byte_cost.hpp>
-#include <reprise/plan/frontier.hpp>
-#include <reprise/plan/plan_file.hpp>
 #include <reprise/plan/strategies.hpp>
-
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 using namespace reprise;
 using namespace reprise::testing;
@@ -213,24 +207,6 @@ TEST_CASE("a graph without nodes has nothing to plan") {
   }
 }
 
-TEST_CASE("a file that is a link is written through") {
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "reprise-plan-link";
-  std::filesystem::create_directories(folder);
-  const auto target = folder / "target", link = folder / "link";
-  std::filesystem::remove(link);
-  write_file_atomically(target.string(), "old");
-  std::filesystem::create_symlink(target, link);
-  write_file_atomically(link.string(), "new");
-  CHECK(std::filesystem::is_symlink(link));
-  std::ifstream in{target};
-  std::string text;
-  in >> text;
-  CHECK(text == "new");
-  CHECK_THROWS_AS(write_file_atomically("/dev/full", "x"), Error);
-  CHECK_FALSE(std::filesystem::is_regular_file("/dev/full"));
-  std::filesystem::remove_all(folder);
-}
-
 TEST_CASE("same seed, same plan") {
   Rng rng{3};
   const StepGraph graph = layered_graph(rng, {.nodes = 120});
@@ -281,44 +257,4 @@ TEST_CASE("cancelling gives the best so far") {
   const Plan plan =
       Planner{}.plan(graph, {.budget = share(graph, 80), .cancel = source.get_token()});
   CHECK(simulate(graph, plan.schedule).valid);
-}
-
-TEST_CASE("a plan file says what it was made for and is believed only where it is true") {
-  const StepGraph graph = chain_step(12);
-  Plan plan = Planner{}.plan(graph, {.budget = share(graph, 70)});
-  const PlanFile file = parse_plan(plan_text(graph, plan), graph);
-  CHECK(file.schedule == plan.schedule);
-  CHECK(false_claims(graph, file).empty());
-  plan.peak += 1_B;
-  CHECK(false_claims(graph, parse_plan(plan_text(graph, plan), graph))
-            .front()
-            .rfind("peak_bytes", 0) == 0);
-  plan.peak -= 1_B;
-  StepGraph slower = graph;
-  slower.set_time(NodeId{0}, {1000});
-  CHECK(false_claims(slower, file).front().rfind("time_us", 0) == 0);
-  const std::vector<std::int64_t> sizes(12, 101);
-  CHECK(false_claims(chain_step(12, {}, sizes), file).front().rfind("graph_hash", 0) == 0);
-  CHECK_THROWS_AS(parse_plan("{", graph), Error);
-  CHECK_THROWS_AS(parse_plan(R"({"format":"reprise.plan","version":2,"schedule":[]})", graph),
-                  Error);
-  CHECK_THROWS_AS(parse_plan(R"({"format":"reprise.plan","version":1,"schedule":[99]})", graph),
-                  Error);
-  CHECK_THROWS_AS(parse_plan(R"({"format":"reprise.plan","version":1,"schedule":[1.5]})", graph),
-                  Error);
-}
-
-TEST_CASE("the frontier falls from left to right and draws itself") {
-  const StepGraph graph = chain_step(16);
-  const auto curve = frontier(graph, {.keep_order = true, .effort = 0.05}, 6);
-  REQUIRE(curve.size() >= 3);
-  CHECK(curve.front().overhead() == 0);
-  for (std::size_t i = 1; i < curve.size(); ++i) {
-    CHECK(curve[i].budget < curve[i - 1].budget);
-    CHECK(curve[i].time >= curve[i - 1].time);
-    CHECK(curve[i].within_budget());
-  }
-  std::ostringstream svg;
-  write_frontier_svg(svg, graph, curve);
-  CHECK(svg.str().rfind("<svg", 0) == 0);
 }

@@ -2,18 +2,7 @@
 
 #include <sstream>
 
-#include <reprise/graph/builder.hpp>
-#include <reprise_test/catch.hpp>
-#include <reprise_test/refusal.hpp>
-#include <reprise_test/schedules.hpp>
-#include <reprise_test/toy_graph.hpp>
-
-using namespace reprise;
-using namespace reprise::literals;
-using reprise_test::nodes;
-using reprise_test::refusal;
-using reprise_test::toy_graph;
-using reprise_test::toy_schedule;
+#include <reprise_test/toy.hpp>
 
 namespace {
 

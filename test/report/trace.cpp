@@ -5,24 +5,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include <reprise/graph/builder.hpp>
-#include <reprise_test/catch.hpp>
-#include <reprise_test/refusal.hpp>
-#include <reprise_test/toy_graph.hpp>
+#include <reprise_test/toy.hpp>
 
-using namespace reprise;
-using namespace reprise::literals;
 using nlohmann::json;
-using reprise_test::refusal;
-using reprise_test::toy_graph;
 
 namespace {
-
-Schedule nodes(std::initializer_list<std::size_t> indices) {
-  Schedule schedule;
-  for (std::size_t i : indices) schedule.push_back(NodeId{i});
-  return schedule;
-}
 
 json events_of(const StepGraph& graph, const Schedule& schedule) {
   std::ostringstream out;

@@ -2,20 +2,11 @@
 
 #include <functional>
 
-#include <reprise/graph/builder.hpp>
-#include <reprise_test/catch.hpp>
 #include <reprise_test/random_schedules.hpp>
-#include <reprise_test/refusal.hpp>
-#include <reprise_test/schedules.hpp>
-#include <reprise_test/toy_graph.hpp>
+#include <reprise_test/toy.hpp>
 
-using namespace reprise;
-using namespace reprise::literals;
 using reprise::testing::Rng;
-using reprise_test::nodes;
-using reprise_test::refusal;
-using reprise_test::toy_graph;
-using reprise_test::toy_schedule;
+using reprise_test::parameter_step;
 
 namespace {
 
@@ -40,19 +31,6 @@ StepGraph written_and_viewed() {
   b.add_node({.id = 2, .name = "both"}, {a, v}, {w, u});
   b.add_output(w);
   b.add_output(u);
-  return std::move(b).build();
-}
-
-// p is persistent; read(p) -> a; write(a) puts a new p; last(a) -> b.
-StepGraph parameter_step() {
-  GraphBuilder b;
-  const ValueId p = b.add_value({.id = 0, .name = "p", .bytes = 8_B, .persistent = true}),
-                a = b.add_value({.id = 1, .name = "a", .bytes = 8_B}),
-                c = b.add_value({.id = 2, .name = "b", .bytes = 8_B});
-  b.add_node({.id = 0, .name = "read"}, {p}, {a});
-  b.add_node({.id = 1, .name = "write", .recomputable = false}, {a}, {p});
-  b.add_node({.id = 2, .name = "last"}, {a}, {c});
-  b.add_output(c);
   return std::move(b).build();
 }
 

@@ -5,17 +5,9 @@
 #include <reprise/plan/planner.hpp>
 #include <reprise/rewrite/backends/ir_backend.hpp>
 #include <reprise_test/backend_archetype.hpp>
-#include <reprise_test/catch.hpp>
-#include <reprise_test/refusal.hpp>
-#include <reprise_test/schedules.hpp>
-#include <reprise_test/toy_graph.hpp>
+#include <reprise_test/toy.hpp>
 
-using namespace reprise;
-using namespace reprise::literals;
-using reprise_test::nodes;
-using reprise_test::refusal;
-using reprise_test::toy_graph;
-using reprise_test::toy_schedule;
+using reprise_test::parameter_step;
 
 namespace {
 
@@ -29,18 +21,6 @@ struct Failing {
     return IrBackend{}.compile(graph, rewriting);
   }
 };
-
-// Valid by the plan format; the clone of `read` would see another p than `read` did.
-StepGraph parameter_step() {
-  GraphBuilder b;
-  const ValueId p = b.add_value({.id = 0, .name = "p", .bytes = 8_B, .persistent = true}),
-                a = b.add_value({.id = 1, .bytes = 8_B}), c = b.add_value({.id = 2, .bytes = 8_B});
-  b.add_node({.id = 0, .name = "read"}, {p}, {a});
-  b.add_node({.id = 1, .name = "write", .recomputable = false}, {a}, {p});
-  b.add_node({.id = 2, .name = "last"}, {a}, {c});
-  b.add_output(c);
-  return std::move(b).build();
-}
 
 }  // namespace
 

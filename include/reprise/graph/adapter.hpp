@@ -129,8 +129,7 @@ template <DependencySource G>
     readers[s.index].clear();
     writer[s.index] = n;
   };
-  for (std::size_t i = 0; i < graph.node_count(); ++i) {
-    const NodeId n{i};
+  for (NodeId n : graph.node_ids()) {
     for (ValueId v : reads(graph, n)) {
       const StorageId s = graph.value(v).storage;
       if (graph.storage(s).persistent) constrain(writer[s.index], n);

@@ -27,12 +27,16 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
 #include <boost/graph/breadth_first_search.hpp>
 #include <boost/pending/queue.hpp>
 #include <boost/property_map/property_map.hpp>
+
+#include <range/v3/range/conversion.hpp>
+#include <range/v3/view/filter.hpp>
 
 #include <reprise/graph/adapter.hpp>
 #include <reprise/graph/simulate.hpp>
@@ -43,8 +47,7 @@ namespace reprise {
 /// The first node of phase backward; none where there is none.
 [[nodiscard]] inline NodeId first_backward_node(const StepGraph& graph) {
   const auto nodes = graph.nodes();
-  const auto it = std::find_if(nodes.begin(), nodes.end(),
-                               [](const Node& n) { return n.phase == Phase::backward; });
+  const auto it = std::ranges::find(nodes, Phase::backward, &Node::phase);
   return it == nodes.end() ? NodeId{} : NodeId{static_cast<std::size_t>(it - nodes.begin())};
 }
 
@@ -151,12 +154,12 @@ template <class PhaseOf>
   const StepGraph& graph = adapter.graph();
   std::vector<StorageUse> uses(graph.storage_count());
   std::vector<NodeId> reader(graph.storage_count());  // the first of the backward pass
-  for (std::size_t i = 0; i < graph.storage_count(); ++i) {
-    const Storage& s = graph.storage(StorageId{i});
-    uses[i] = {.storage = StorageId{i},
-               .value = s.owner,
-               .bytes = s.bytes,
-               .created = graph.value(s.owner).producer};
+  for (StorageId id : graph.storage_ids()) {
+    const Storage& s = graph.storage(id);
+    uses[id.index] = {.storage = id,
+                      .value = s.owner,
+                      .bytes = s.bytes,
+                      .created = graph.value(s.owner).producer};
   }
   // none is the highest of all
   const auto first = [](NodeId& known, NodeId n) { known = std::min(known, n); };
@@ -193,8 +196,7 @@ template <class PhaseOf>
   const auto rank = [](const StorageUse& a) {
     return a.created.valid() ? a.created.index + std::int64_t{1} : 0;
   };
-  std::stable_sort(uses.begin(), uses.end(),
-                   [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+  std::ranges::stable_sort(uses, {}, rank);
   return uses;
 }
 
@@ -210,9 +212,9 @@ template <class PhaseOf>
     NodeId& last = lifetimes[graph.value(use.value).storage.index].last;
     last = last.valid() ? std::max(last, use.node) : use.node;
   }
-  for (std::size_t i = 0; i < lifetimes.size(); ++i) {
-    const Storage& s = graph.storage(StorageId{i});
-    StorageLifetime& life = lifetimes[i];
+  for (StorageId id : graph.storage_ids()) {
+    const Storage& s = graph.storage(id);
+    StorageLifetime& life = lifetimes[id.index];
     if (s.persistent) life = {};
     else life.first = graph.value(s.owner).producer;
     if (!s.persistent && !life.last.valid() && graph.node_count() > 0)
@@ -257,12 +259,10 @@ struct MemoryAnalysis {
 /// The storages that are alive while a node runs, largest first.
 [[nodiscard]] inline std::vector<StorageId> alive_during(
     const StepGraph& graph, const std::vector<StorageLifetime>& lifetimes, NodeId n) {
-  std::vector<StorageId> alive;
-  for (std::size_t i = 0; i < lifetimes.size(); ++i)
-    if (lifetimes[i].covers(n)) alive.push_back(StorageId{i});
-  std::stable_sort(alive.begin(), alive.end(), [&](StorageId a, StorageId b) {
-    return graph.storage(a).bytes > graph.storage(b).bytes;
-  });
+  const auto is_alive = [&](StorageId s) { return lifetimes[s.index].covers(n); };
+  auto alive = graph.storage_ids() | ranges::views::filter(is_alive) | ranges::to<std::vector>();
+  std::ranges::stable_sort(alive, std::greater{},
+                           [&](StorageId s) { return graph.storage(s).bytes; });
   return alive;
 }
 

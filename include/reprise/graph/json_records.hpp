@@ -9,11 +9,12 @@
 //     visitor.begin_list("values")           true: a list of records; false: a member like any other
 //     visitor.record("values", 0, fields)    fields.find("id")->integer == 0, json_text(*fields.find("shape")) == "[32,32]"
 //
-// Whatever a field holds can be written again without loss: numbers keep the text that they had,
-// nested members their order. Refused with Errc::bad_format and the place: what is not JSON (RFC
-// 8259) in UTF-8, numbers that no double can hold (1e400), arrays and objects nested deeper than
-// `max_json_depth`, and a member that stands twice in the document or in a record (readers disagree
-// on which one counts; deeper down, such members are kept as they are).
+// nlohmann_json reads the text and tells of it event by event, without recursion. Whatever a field
+// holds can be written again without loss: numbers keep the text that they had, nested members
+// their order. Refused with Errc::bad_format and the place: what is not JSON (RFC 8259) in UTF-8,
+// numbers that no double can hold (1e400), arrays and objects nested deeper than `max_json_depth`,
+// and a member that stands twice in the document or in a record (readers disagree on which one
+// counts; deeper down, such members are kept as they are).
 
 #include <algorithm>
 #include <cstddef>
@@ -23,13 +24,36 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include <reprise/base/error.hpp>
-#include <reprise/graph/json_parser.hpp>
+#include <reprise/base/utf8.hpp>
 #include <reprise/graph/json_text.hpp>
 
 namespace reprise {
 
 inline constexpr std::size_t max_json_depth = 128;
+
+/// "line 2, column 7 (offset 31)" of a byte in the text.
+[[nodiscard]] inline std::string place_in_text(std::string_view text, std::size_t offset) {
+  const std::string_view before = text.substr(0, std::min(offset, text.size()));
+  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  const std::size_t start = before.rfind('\n') + 1;  // npos + 1 == 0: the first line
+  return "line " + std::to_string(line) + ", column " + std::to_string(before.size() - start + 1) +
+         " (offset " + std::to_string(before.size()) + ")";
+}
+
+/// What nlohmann_json says of a text, without what it says of the place and without the text.
+[[nodiscard]] inline std::string json_complaint(const std::string& token,
+                                                const nlohmann::json::exception& e) {
+  std::string what = e.what();
+  what.erase(0, what.find("] ") + 2);  // [json.exception.parse_error.101]
+  if (what.starts_with("parse error at ")) what.erase(0, what.find(": ") + 2);
+  const std::string last_read = "; last read: '" + token + "'";
+  if (const std::size_t at = what.find(last_read); at != what.npos)
+    what.erase(at, last_read.size());
+  return printable(what, 200);
+}
 
 enum class JsonKind : std::uint8_t { null, boolean, integer, number, string, array, object };
 
@@ -77,61 +101,56 @@ struct JsonFields {
 /// A key that stands twice; none where all are different. Sorts the keys, in time n log n: a record
 /// may have a million members.
 [[nodiscard]] inline const std::string* repeated_key(std::vector<const std::string*>& keys) {
-  std::sort(keys.begin(), keys.end(), [](auto* a, auto* b) { return *a < *b; });
-  const auto twice =
-      std::adjacent_find(keys.begin(), keys.end(), [](auto* a, auto* b) { return *a == *b; });
+  const auto text = [](const std::string* key) { return std::string_view(*key); };
+  std::ranges::sort(keys, {}, text);
+  const auto twice = std::ranges::adjacent_find(keys, {}, text);
   return twice == keys.end() ? nullptr : *twice;
 }
 
-/// Takes the parser's events and hands whole fields and records to the visitor.
+/// Takes nlohmann_json's events (its interface json_sax) and hands whole fields and records to the
+/// visitor.
 template <class Visitor>
 class JsonRecordReader {
  public:
-  JsonRecordReader(Visitor& visitor, std::size_t max_depth)
-      : visitor_(visitor), max_depth_(max_depth) {}
+  JsonRecordReader(std::string_view text, Visitor& visitor, std::size_t max_depth)
+      : text_(text), visitor_(visitor), max_depth_(max_depth) {}
 
-  void null() {
-    if (nested_ > 0) return element("null");
-    begin_value();
-    end_value(JsonKind::null);
+  bool null() { return scalar(JsonKind::null, "null"); }
+  bool boolean(bool value) {
+    if (nested_ == 0) begin_value().boolean = value;
+    return scalar(JsonKind::boolean, value ? "true" : "false");
   }
-  void boolean(bool value) {
-    if (nested_ > 0) return element(value ? "true" : "false");
-    begin_value().boolean = value;
-    end_value(JsonKind::boolean);
-  }
-  void integer(std::int64_t value) {
-    if (nested_ == 1 && field().only_integers) {
-      field().integers.push_back(value);
-      return;
-    }
+  bool number_integer(std::int64_t value) {
+    if (nested_ == 1 && field().only_integers) return field().integers.push_back(value), true;
     if (nested_ > 0) return element(std::to_string(value));
     JsonField& f = begin_value();
     f.integer = value;
     f.number = static_cast<double>(value);
-    end_value(JsonKind::integer);
+    return end_value(JsonKind::integer);
   }
-  void number(double value, std::string_view text) {
+  bool number_unsigned(std::uint64_t value) {
+    if (std::in_range<std::int64_t>(value)) return number_integer(static_cast<std::int64_t>(value));
+    return number_float(static_cast<double>(value), std::to_string(value));
+  }
+  bool number_float(double value, const std::string& text) {
     if (nested_ > 0) return element(text);
     JsonField& f = begin_value();
     f.number = value;
     f.text = text;
-    end_value(JsonKind::number);
+    return end_value(JsonKind::number);
   }
-  void string(std::string& value) {
-    if (nested_ > 0) {
-      std::string quoted;
-      append_json_string(quoted, value);
-      return element(quoted);
-    }
+  bool string(std::string& value) {
+    if (nested_ > 0) return append_json_string(separate(), value), true;
     begin_value().text = std::move(value);
-    end_value(JsonKind::string);
+    return end_value(JsonKind::string);
   }
+  bool binary(nlohmann::json::binary_t&) { return false; }  // other formats than JSON have these
 
-  void start_object() {
+  bool start_object(std::size_t) {
     deeper();
-    if (nested_ > 0) return open('{');
-    if (where_ == Where::outside) {
+    if (nested_ > 0) {
+      open('{');
+    } else if (where_ == Where::outside) {
       where_ = Where::document;
     } else if (where_ == Where::list) {
       where_ = Where::record;
@@ -140,41 +159,55 @@ class JsonRecordReader {
       begin_value().kind = JsonKind::object;
       open('{');
     }
+    return true;
   }
-  void key(std::string& name) {
+  bool key(std::string& name) {
     if (nested_ > 0) {
       append_json_string(separate(), name);
       field().text += ':';
-      return;
+      return true;
     }
     if (where_ == Where::document) keys_.push_back(name);
     else record_.list.emplace_back();
     field().key = std::move(name);
+    return true;
   }
-  void end_object() {
+  bool end_object() {
     --depth_;
     if (nested_ > 0) close('}');
     else if (where_ == Where::record) end_record();
     else end_document();
+    return true;
   }
 
-  void start_array() {
+  bool start_array(std::size_t) {
     deeper();
-    if (nested_ > 0) return open('[');
-    if (where_ == Where::document && visitor_.begin_list(member_.key)) {
+    if (nested_ > 0) {
+      open('[');
+    } else if (where_ == Where::document && visitor_.begin_list(member_.key)) {
       where_ = Where::list;
       count_ = 0;
-      return;
+    } else {
+      JsonField& f = begin_value();
+      f.kind = JsonKind::array;
+      f.only_integers = true;
+      nested_ = 1;
     }
-    JsonField& f = begin_value();
-    f.kind = JsonKind::array;
-    f.only_integers = true;
-    nested_ = 1;
+    return true;
   }
-  void end_array() {
+  bool end_array() {
     --depth_;
     if (nested_ > 0) close(']');
     else where_ = Where::document;
+    return true;
+  }
+
+  /// `position` is the number of bytes that were read when it was clear that this is not JSON.
+  [[noreturn]] bool parse_error(std::size_t position, const std::string& token,
+                                const nlohmann::json::exception& e) {
+    throw Error(Errc::bad_format,
+                place_in_text(text_, position - std::min<std::size_t>(position, 1)) + ": " +
+                    json_complaint(token, e));
   }
 
  private:
@@ -208,9 +241,15 @@ class JsonRecordReader {
                   keys_.back() + ": element " + std::to_string(count_) + " is not an object");
     return field();
   }
-  void end_value(JsonKind kind) {
+  bool end_value(JsonKind kind) {
     field().kind = kind;
     if (where_ == Where::document) end_member();
+    return true;
+  }
+  bool scalar(JsonKind kind, std::string_view text) {
+    if (nested_ > 0) return element(text);
+    begin_value();
+    return end_value(kind);
   }
   void end_member() { visitor_.member(std::exchange(member_, JsonField{})); }
 
@@ -228,7 +267,10 @@ class JsonRecordReader {
     if (last != '[' && last != '{' && last != ':') f.text += ',';
     return f.text;
   }
-  void element(std::string_view text) { separate() += text; }
+  bool element(std::string_view text) {
+    separate() += text;
+    return true;
+  }
   void open(char bracket) {
     if (nested_++ > 0) separate();
     field().text += bracket;
@@ -256,6 +298,7 @@ class JsonRecordReader {
       throw Error(Errc::bad_format, where + "member '" + printable(*twice) + "' stands twice");
   }
 
+  std::string_view text_;
   Visitor& visitor_;
   std::size_t max_depth_;
   Where where_ = Where::outside;
@@ -271,8 +314,11 @@ class JsonRecordReader {
 template <class Visitor>
 void read_json_records(std::string_view text, Visitor& visitor,
                        std::size_t max_depth = max_json_depth) {
-  JsonRecordReader<Visitor> reader{visitor, max_depth};
-  parse_json(text, reader);
+  // nlohmann_json takes a zero byte for the end of the text.
+  if (const std::size_t zero = text.find('\0'); zero != text.npos)
+    throw Error(Errc::bad_format, place_in_text(text, zero) + ": a zero byte is not JSON");
+  JsonRecordReader<Visitor> reader{text, visitor, max_depth};
+  nlohmann::json::sax_parse(text.begin(), text.end(), &reader);
 }
 
 }  // namespace reprise

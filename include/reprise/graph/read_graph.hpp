@@ -2,7 +2,7 @@
 // Reads a StepGraph from a reprise.graph document.
 //
 //   read_graph_file("toy.json")                     a StepGraph whose own order can be run, or one clear Error:
-//     toy.json: line 4, column 17 (offset 120): '}' where a value is expected
+//     toy.json: line 4, column 17 (offset 120): syntax error while parsing value - unexpected '}'; expected '[', '{', or a literal
 //     toy.json: values: 2 (h): bytes: -1 is not a whole number from 0 to 2^53
 //     toy.json: nodes: 5: inputs: no value 99
 //     toy.json: nodes: the graph's own order cannot be run: step 1: node 1 (relu): value 2 (h) is read and does not exist
@@ -25,6 +25,7 @@
 #include <vector>
 
 #include <reprise/base/error.hpp>
+#include <reprise/base/utf8.hpp>
 #include <reprise/graph/builder.hpp>
 #include <reprise/graph/json_records.hpp>
 #include <reprise/graph/json_text.hpp>

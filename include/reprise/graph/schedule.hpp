@@ -14,6 +14,8 @@
 #include <span>
 #include <vector>
 
+#include <range/v3/range/conversion.hpp>
+
 #include <reprise/graph/step_graph.hpp>
 
 namespace reprise {
@@ -22,10 +24,7 @@ using Schedule = std::vector<NodeId>;
 
 /// Every node once, in the order in which the graph has them.
 [[nodiscard]] inline Schedule own_order(const StepGraph& graph) {
-  Schedule order;
-  order.reserve(graph.node_count());
-  for (std::size_t i = 0; i < graph.node_count(); ++i) order.push_back(NodeId{i});
-  return order;
+  return graph.node_ids() | ranges::to<Schedule>();
 }
 
 /// How often each node runs.

@@ -149,8 +149,8 @@ class Replay {
 
   /// Every node has run, the outputs exist; they live to the end.
   bool finish() {
-    for (std::size_t i = 0; i < graph_.node_count(); ++i)
-      if (runs_[i] == 0) return fail(Rule::never_runs, NodeId{i}, {}, "never runs");
+    for (NodeId n : graph_.node_ids())
+      if (runs_[n.index] == 0) return fail(Rule::never_runs, n, {}, "never runs");
     for (ValueId v : graph_.outputs()) {
       if (newest_[v.index] == no_index)
         return fail(Rule::missing_output, {}, v,
@@ -172,32 +172,32 @@ class Replay {
   // own order.
   void count_updates() {
     std::vector<bool> ever(graph_.value_count(), false);
-    for (std::size_t i = 0; i < graph_.node_count(); ++i)
-      for (ValueId v : graph_.updates(NodeId{i})) ever[v.index] = true;
+    for (NodeId n : graph_.node_ids())
+      for (ValueId v : graph_.updates(n)) ever[v.index] = true;
     std::vector<std::uint32_t> done(graph_.value_count(), 0);
     std::vector<Seen> list;
-    for (std::size_t i = 0; i < graph_.node_count(); ++i) {
+    for (NodeId n : graph_.node_ids()) {
       list.clear();
-      for (ValueId v : graph_.inputs(NodeId{i}))
+      for (ValueId v : graph_.inputs(n))
         if (ever[v.index]) list.push_back({v, done[v.index], true});
-      for (ValueId v : graph_.updates(NodeId{i})) list.push_back({v, done[v.index], false});
+      for (ValueId v : graph_.updates(n)) list.push_back({v, done[v.index], false});
       seen_.push_back(list);
-      for (ValueId v : graph_.updates(NodeId{i})) ++done[v.index];
+      for (ValueId v : graph_.updates(n)) ++done[v.index];
     }
   }
 
   void place_what_is_there() {
     std::vector<std::uint32_t> instance(graph_.storage_count(), no_index);
-    for (std::size_t i = 0; i < graph_.storage_count(); ++i) {
-      const Storage& s = graph_.storage(StorageId{i});
+    for (StorageId id : graph_.storage_ids()) {
+      const Storage& s = graph_.storage(id);
       if (!s.persistent && !graph_.value(s.owner).initial) continue;
-      instance[i] = static_cast<std::uint32_t>(result_.storages.size());
-      result_.storages.push_back({StorageId{i}, s.bytes, 0, 0, no_index, s.persistent});
+      instance[id.index] = static_cast<std::uint32_t>(result_.storages.size());
+      result_.storages.push_back({id, s.bytes, 0, 0, no_index, s.persistent});
       holds_.push_back(ValueId{});
     }
-    for (std::size_t i = 0; i < graph_.value_count(); ++i) {
-      const Value& v = graph_.value(ValueId{i});
-      if (v.persistent || v.initial) make(ValueId{i}, instance[v.storage.index], no_index);
+    for (ValueId id : graph_.value_ids()) {
+      const Value& v = graph_.value(id);
+      if (v.persistent || v.initial) make(id, instance[v.storage.index], no_index);
     }
   }
 
@@ -482,9 +482,8 @@ struct FloorNeed {
   };
   round = 1;
   FloorNeed most{resident(graph.outputs()), NodeId{}};
-  for (std::size_t i = 0; i < graph.node_count(); ++i) {
+  for (NodeId n : graph.node_ids()) {
     ++round;
-    const NodeId n{i};
     const Bytes bytes =
         resident(graph.inputs(n)) + resident(graph.outputs(n)) + graph.node(n).workspace;
     if (bytes > most.bytes) most = {bytes, n};

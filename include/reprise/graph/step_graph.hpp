@@ -26,6 +26,9 @@
 #include <utility>
 #include <vector>
 
+#include <range/v3/view/iota.hpp>
+#include <range/v3/view/transform.hpp>
+
 #include <reprise/base/error.hpp>
 #include <reprise/base/ids.hpp>
 #include <reprise/base/units.hpp>
@@ -121,6 +124,13 @@ struct FlatLists {
   bool operator==(const FlatLists&) const = default;
 };
 
+/// 0, 1, 2, … as ids: for (NodeId n : ids<NodeId>(count)).
+template <class IdType>
+[[nodiscard]] auto ids(std::size_t count) {
+  return ranges::views::iota(std::size_t{0}, count) |
+         ranges::views::transform([](std::size_t i) { return IdType{i}; });
+}
+
 class StepGraph {
  public:
   /// Largest size of one value or workspace: sums over any schedule of practical length stay exact.
@@ -132,6 +142,12 @@ class StepGraph {
   [[nodiscard]] std::size_t node_count() const { return nodes_.size(); }
   [[nodiscard]] std::size_t value_count() const { return values_.size(); }
   [[nodiscard]] std::size_t storage_count() const { return storages_.size(); }
+
+  /// All ids, in order, to loop over or to filter:
+  ///   graph.node_ids() | views::filter([&](NodeId n) { return graph.node(n).recomputable; })
+  [[nodiscard]] auto node_ids() const { return ids<NodeId>(nodes_.size()); }
+  [[nodiscard]] auto value_ids() const { return ids<ValueId>(values_.size()); }
+  [[nodiscard]] auto storage_ids() const { return ids<StorageId>(storages_.size()); }
 
   [[nodiscard]] const Node& node(NodeId n) const { return nodes_[n.index]; }
   [[nodiscard]] const Value& value(ValueId v) const { return values_[v.index]; }

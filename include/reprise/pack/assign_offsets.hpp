@@ -224,8 +224,7 @@ class ArenaPacker {
     std::stable_sort(starts.begin(), starts.end(), [&](std::uint32_t a, std::uint32_t b) {
       return begin(a) != begin(b) ? begin(a) < begin(b) : end(a) > end(b);
     });
-    std::stable_sort(ends.begin(), ends.end(),
-                     [&](std::uint32_t a, std::uint32_t b) { return end(a) < end(b); });
+    std::ranges::stable_sort(ends, {}, end);
     std::vector<std::int64_t> offset(items_.size(), 0);
     HoleList holes;
     std::size_t gone = 0;

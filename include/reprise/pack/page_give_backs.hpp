@@ -57,9 +57,7 @@ class PageKeeper {
     std::vector<std::uint32_t> ends;
     for (std::uint32_t b = 0; b < blocks_.size(); ++b)
       if (is_real(blocks_[b])) ends.push_back(b);
-    std::stable_sort(ends.begin(), ends.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return blocks_[a].upper < blocks_[b].upper;
-    });
+    std::ranges::stable_sort(ends, {}, [&](std::uint32_t b) { return blocks_[b].upper; });
     std::size_t gone = 0;
     for (std::uint32_t b = 0; b < blocks_.size(); ++b) {
       if (!is_real(blocks_[b])) continue;

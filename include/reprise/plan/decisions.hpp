@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <reprise/graph/schedule.hpp>
@@ -36,22 +38,21 @@ struct ActivationDecision {
                                                                std::span<const NodeId> schedule) {
   const auto runs = run_counts(graph, schedule);
   std::vector<ActivationDecision> list;
-  for (std::size_t s = 0; s < graph.storage_count(); ++s) {
-    const Storage& storage = graph.storages()[s];
+  for (StorageId s : graph.storage_ids()) {
+    const Storage& storage = graph.storage(s);
     const NodeId maker = graph.value(storage.owner).producer;
     if (storage.persistent || !maker.valid()) continue;
     const std::uint32_t count = runs[maker.index];
     const bool again = count > 1;
-    list.push_back({StorageId{s},
+    list.push_back({s,
                     again ? Decision::recompute : Decision::keep,
                     storage.bytes,
                     {again ? (count - 1) * graph.node(maker).time.count : 0},
                     count});
   }
-  std::stable_sort(list.begin(), list.end(),
-                   [](const ActivationDecision& a, const ActivationDecision& b) {
-                     return a.cost != b.cost ? a.cost > b.cost : a.bytes > b.bytes;
-                   });
+  std::ranges::stable_sort(list, std::greater{}, [](const ActivationDecision& d) {
+    return std::pair{d.cost, d.bytes};
+  });
   return list;
 }
 

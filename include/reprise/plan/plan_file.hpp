@@ -12,10 +12,12 @@
 // measurements (times, workspaces: they differ from one capture of a model to the next) are not
 // part of it.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -24,9 +26,14 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
+#include <range/v3/range/conversion.hpp>
+#include <range/v3/view/transform.hpp>
+
 #include <reprise/base/error.hpp>
+#include <reprise/base/utf8.hpp>
 #include <reprise/graph/json_records.hpp>
-#include <reprise/graph/json_text.hpp>
 #include <reprise/plan/planner.hpp>
 
 namespace reprise {
@@ -50,8 +57,7 @@ inline constexpr std::string_view graph_hash_kind = "reprise-1:";
     mix_value(v.alias_of);
     mix_value(v.overwrites);
   }
-  for (std::size_t i = 0; i < graph.node_count(); ++i) {
-    const NodeId n{i};
+  for (NodeId n : graph.node_ids()) {
     const Node& node = graph.node(n);
     mix(static_cast<std::uint64_t>(node.id));
     mix(node.recomputable ? 1 : 0);
@@ -76,26 +82,23 @@ struct PlanFile {
 };
 
 [[nodiscard]] inline std::string plan_text(const StepGraph& graph, const Plan& plan) {
-  std::string out = R"({"format":"reprise.plan","version":1)";
-  const auto start = [&](std::string_view key) -> std::string& {
-    return (((out += ",\"") += key) += "\":");
+  const auto number = [&](NodeId n) { return graph.node(n).id; };
+  const nlohmann::ordered_json document = {
+      {"format", "reprise.plan"},
+      {"version", 1},
+      {"graph", as_utf8(graph.name())},
+      {"graph_hash", graph_hash(graph)},
+      {"budget_bytes", plan.budget.count},
+      {"peak_bytes", plan.peak.count},
+      {"time_us", plan.time.count},
+      {"baseline_peak_bytes", plan.baseline_peak.count},
+      {"baseline_time_us", plan.baseline_time.count},
+      {"strategy", plan.strategy},
+      {"seed", plan.seed},
+      {"plan_seconds", plan.seconds},
+      {"schedule", plan.schedule | ranges::views::transform(number) | ranges::to<std::vector>()},
   };
-  append_json_string(start("graph"), is_utf8(graph.name())
-                                         ? graph.name()
-                                         : printable(graph.name(), graph.name().size()));
-  append_json_string(start("graph_hash"), graph_hash(graph));
-  append_json_number(start("budget_bytes"), plan.budget.count);
-  append_json_number(start("peak_bytes"), plan.peak.count);
-  append_json_number(start("time_us"), plan.time.count);
-  append_json_number(start("baseline_peak_bytes"), plan.baseline_peak.count);
-  append_json_number(start("baseline_time_us"), plan.baseline_time.count);
-  append_json_string(start("strategy"), plan.strategy);
-  start("seed") += std::to_string(plan.seed);
-  append_json_number(start("plan_seconds"), plan.seconds);
-  start("schedule") += '[';
-  for (std::size_t i = 0; i < plan.schedule.size(); ++i)
-    append_json_number(out += i == 0 ? "" : ",", graph.node(plan.schedule[i]).id);
-  return out += "]}\n";
+  return document.dump() + '\n';
 }
 
 /// Whole or not at all: written beside the file and put in its place at the end. A link is
@@ -160,8 +163,7 @@ class PlanReader {
     if (schedule_.kind != JsonKind::array) throw Error(Errc::bad_format, "schedule: not a list");
     if (!schedule_.only_integers) throw refuse_schedule();
     std::unordered_map<std::int64_t, NodeId> node_of;
-    for (std::size_t i = 0; i < graph.node_count(); ++i)
-      node_of.emplace(graph.nodes()[i].id, NodeId{i});
+    for (NodeId n : graph.node_ids()) node_of.emplace(graph.node(n).id, n);
     for (std::int64_t id : schedule_.integers) {
       const auto it = node_of.find(id);
       if (it == node_of.end())
@@ -196,29 +198,17 @@ class PlanReader {
 
   /// What of a list is no integer: the first of it.
   [[nodiscard]] Error refuse_schedule() const {
-    struct Elements {
-      std::size_t step = 0, depth = 0;
-      std::optional<std::pair<std::size_t, bool>> found{};  // the step, and whether it is an object
-
-      void note(bool object) {
-        if (depth == 1 && !found) found = {step, object};
-      }
-      void null() { note(false); }
-      void boolean(bool) { note(false); }
-      void number(double, std::string_view) { note(false); }
-      void string(const std::string&) { note(false); }
-      void integer(std::int64_t) { step += depth == 1 ? 1 : 0; }
-      void key(const std::string&) {}
-      void start_array() { note(false), ++depth; }
-      void start_object() { note(true), ++depth; }
-      void end_array() { --depth; }
-      void end_object() { --depth; }
-    } elements;
-    parse_json(json_text(schedule_), elements);
-    const auto [step, object] = *elements.found;
-    const std::string where = "schedule: step " + std::to_string(step) + ": ";
-    return object ? Error(Errc::bad_schedule, where + "transfers are not part of version 1")
-                  : Error(Errc::bad_format, where + "not a node id");
+    const nlohmann::json list = nlohmann::json::parse(json_text(schedule_));
+    const auto is_id = [](const nlohmann::json& step) {
+      constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
+      return step.is_number_unsigned() ? step.get<std::uint64_t>() <= most
+                                       : step.is_number_integer();
+    };
+    const auto wrong = std::ranges::find_if_not(list, is_id);
+    const std::string where = "schedule: step " + std::to_string(wrong - list.begin()) + ": ";
+    return wrong->is_object()
+               ? Error(Errc::bad_schedule, where + "transfers are not part of version 1")
+               : Error(Errc::bad_format, where + "not a node id");
   }
 
   PlanFile file_{};

@@ -26,6 +26,12 @@
 #include <utility>
 #include <vector>
 
+#include <range/v3/range/conversion.hpp>
+#include <range/v3/view/concat.hpp>
+#include <range/v3/view/partial_sum.hpp>
+#include <range/v3/view/single.hpp>
+#include <range/v3/view/transform.hpp>
+
 #include <reprise/graph/adapter.hpp>
 #include <reprise/graph/analysis.hpp>
 #include <reprise/graph/builder.hpp>
@@ -56,9 +62,9 @@ struct ActivationMetrics {
 [[nodiscard]] inline std::vector<bool> kept_for_backward(const StepGraph& graph,
                                                          std::span<const StorageUse> uses) {
   std::vector<bool> kept(graph.value_count(), false);
-  for (std::size_t i = 0; i < graph.value_count(); ++i) {
-    const ValueId saved = uses[graph.value(ValueId{i}).storage.index].saved;
-    kept[i] = saved.valid() && viewed(graph, ValueId{i}) == saved;
+  for (ValueId v : graph.value_ids()) {
+    const ValueId saved = uses[graph.value(v).storage.index].saved;
+    kept[v.index] = saved.valid() && viewed(graph, v) == saved;
   }
   return kept;
 }
@@ -119,9 +125,10 @@ inline void measure_recomputation(ConeSearch<StepGraph>& cones, ValueId result,
 
 /// When each node starts in the graph's own order, in microseconds, and when the last one is done.
 [[nodiscard]] inline std::vector<double> start_times(const StepGraph& graph) {
-  std::vector<double> starts{0};
-  for (const Node& n : graph.nodes()) starts.push_back(starts.back() + n.time.count);
-  return starts;
+  const auto time = [](const Node& n) { return n.time.count; };
+  return ranges::views::concat(ranges::views::single(0.0),
+                               graph.nodes() | ranges::views::transform(time)) |
+         ranges::views::partial_sum | ranges::to<std::vector>();
 }
 
 /// From the end of the node before a dead range to the start of the one behind it; 0 where there is
@@ -141,8 +148,8 @@ inline void measure_recomputation(ConeSearch<StepGraph>& cones, ValueId result,
       storage_uses(adapter, [&graph](NodeId n) { return graph.node(n).phase; });
   std::vector<bool> kept = kept_for_backward(graph, uses);
   std::vector<std::vector<ValueId>> inside(graph.storage_count());  // kept values, by storage
-  for (std::size_t i = 0; i < kept.size(); ++i)
-    if (kept[i]) inside[graph.value(ValueId{i}).storage.index].push_back(ValueId{i});
+  for (ValueId v : graph.value_ids())
+    if (kept[v.index]) inside[graph.value(v).storage.index].push_back(v);
   const std::vector<double> starts = start_times(graph);
 
   std::vector<ActivationMetrics> all;

@@ -26,6 +26,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <numeric>
 #include <ostream>
 #include <string>
@@ -111,9 +112,8 @@ struct StatsRow {
                                                                    std::size_t count) {
   std::vector<std::size_t> order(profile.nodes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return profile.nodes[a].time > profile.nodes[b].time;
-  });
+  std::ranges::stable_sort(order, std::greater{},
+                           [&](std::size_t n) { return profile.nodes[n].time; });
   order.resize(std::min(count, order.size()));
   return order;
 }

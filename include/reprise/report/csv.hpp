@@ -30,7 +30,7 @@
 #include <vector>
 
 #include <reprise/base/error.hpp>
-#include <reprise/graph/json_text.hpp>
+#include <reprise/base/utf8.hpp>
 
 namespace reprise {
 

@@ -28,10 +28,14 @@
 #include <boost/graph/neighbor_bfs.hpp>
 #include <boost/property_map/property_map.hpp>
 
+#include <range/v3/range/access.hpp>
+#include <range/v3/range/primitives.hpp>
+#include <range/v3/view/filter.hpp>
+
 #include <reprise/base/error.hpp>
 #include <reprise/base/units.hpp>
+#include <reprise/base/utf8.hpp>
 #include <reprise/graph/adapter.hpp>
-#include <reprise/graph/json_text.hpp>
 #include <reprise/graph/step_graph.hpp>
 #include <reprise/report/palette.hpp>
 
@@ -121,17 +125,18 @@ class DotWriter {
   }
 
  private:
+  [[nodiscard]] auto drawn_nodes() const {
+    return graph_.node_ids() | ranges::views::filter([this](NodeId n) { return drawn_[n.index]; });
+  }
+
   void write_cluster(Phase phase, std::string_view color) {
-    bool any = false;
-    for (std::size_t i = 0; i < graph_.node_count(); ++i) {
-      if (!drawn_[i] || graph_.nodes()[i].phase != phase) continue;
-      if (!any)
-        out_ << "  subgraph cluster_" << to_string(phase) << " {\n    label=" << to_string(phase)
-             << "; color=\"" << color << "\"; bgcolor=\"" << color << "\";\n";
-      any = true;
-      write_node(NodeId{i});
-    }
-    if (any) out_ << "  }\n";
+    auto inside = drawn_nodes() |
+                  ranges::views::filter([&](NodeId n) { return graph_.node(n).phase == phase; });
+    if (ranges::empty(inside)) return;
+    out_ << "  subgraph cluster_" << to_string(phase) << " {\n    label=" << to_string(phase)
+         << "; color=\"" << color << "\"; bgcolor=\"" << color << "\";\n";
+    for (NodeId n : inside) write_node(n);
+    out_ << "  }\n";
   }
 
   void write_node(NodeId id) {
@@ -164,18 +169,17 @@ class DotWriter {
 
   void write_outside_values() {
     declared_.assign(graph_.value_count(), false);
-    for (std::size_t i = 0; i < graph_.node_count(); ++i) {
-      if (!drawn_[i]) continue;
-      for (ValueId v : reads(graph_, NodeId{i})) {
+    for (NodeId n : drawn_nodes()) {
+      for (ValueId v : reads(graph_, n)) {
         if (producer(graph_, v).valid()) continue;
         declare(v, 'v');
-        out_ << "  v" << v.index << " -> n" << i << " [color=\"" << color_of(graph_.value(v).role)
-             << "\"];\n";
+        out_ << "  v" << v.index << " -> n" << n.index << " [color=\""
+             << color_of(graph_.value(v).role) << "\"];\n";
       }
       // backwards: edges against the order upset the ranks of clusters
-      for (ValueId v : graph_.updates(NodeId{i})) {
+      for (ValueId v : graph_.updates(n)) {
         declare(v, 'v');
-        out_ << "  v" << v.index << " -> n" << i << " [dir=back, style=dotted, color=\""
+        out_ << "  v" << v.index << " -> n" << n.index << " [dir=back, style=dotted, color=\""
              << color_of(graph_.value(v).role) << "\"];\n";
       }
     }

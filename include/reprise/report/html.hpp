@@ -23,9 +23,11 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include <reprise/base/error.hpp>
+#include <reprise/base/utf8.hpp>
 #include <reprise/graph/analysis.hpp>
-#include <reprise/graph/json_text.hpp>
 #include <reprise/profile/metrics.hpp>
 #include <reprise/profile/profile.hpp>
 #include <reprise/report/html_assets.hpp>
@@ -42,44 +44,36 @@ struct HtmlReportOptions {
   std::string note{};             ///< a sentence below the title: what was measured, where
 };
 
-/// JSON for a script element: as append_json_string, but '<' cannot end the element, and what is
-/// not UTF-8 becomes '?'.
-inline void append_script_string(std::string& out, std::string_view text) {
-  std::string quoted;
-  append_json_string(quoted, is_utf8(text) ? std::string(text) : printable(text, text.size()));
-  for (char c : quoted) {
-    if (c == '<') out += "\\u003c";
-    else out += c;
-  }
-}
+/// What the page's script reads. None is null, and infinity a word, since JSON has no number for
+/// it; what is not UTF-8 becomes '?'.
+using PageData = nlohmann::ordered_json;
 
-/// One value of the page's data; none is null, and infinity a word, since JSON has no number for
-/// it.
-inline void append_script_value(std::string& out, const std::string& text) {
-  append_script_string(out, text);
+[[nodiscard]] inline PageData page_value(const std::string& text) { return as_utf8(text); }
+[[nodiscard]] inline PageData page_value(std::string_view text) { return as_utf8(text); }
+[[nodiscard]] inline PageData page_value(std::int64_t number) { return number; }
+[[nodiscard]] inline PageData page_value(bool yes) { return yes; }
+[[nodiscard]] inline PageData page_value(std::optional<std::int64_t> number) {
+  return number ? PageData(*number) : PageData(nullptr);
 }
-inline void append_script_value(std::string& out, std::int64_t number) {
-  append_json_number(out, number);
-}
-inline void append_script_value(std::string& out, bool yes) { out += yes ? "true" : "false"; }
-inline void append_script_value(std::string& out, std::optional<std::int64_t> number) {
-  if (number) append_json_number(out, *number);
-  else out += "null";
-}
-inline void append_script_value(std::string& out, double number) {
-  if (std::isfinite(number)) append_json_number(out, number);
-  else out += "\"inf\"";
+[[nodiscard]] inline PageData page_value(double number) {
+  return std::isfinite(number) ? PageData(number) : PageData("inf");
 }
 
 template <class Rows, class Get>
-void append_script_list(std::string& out, const Rows& rows, const Get& get) {
-  out += '[';
-  bool first = true;
-  for (const auto& row : rows) {
-    if (!std::exchange(first, false)) out += ',';
-    append_script_value(out, get(row));
+[[nodiscard]] PageData page_list(const Rows& rows, const Get& get) {
+  PageData list = PageData::array();
+  for (const auto& row : rows) list.push_back(page_value(get(row)));
+  return list;
+}
+
+/// For a script element, which no '<' may end.
+[[nodiscard]] inline std::string script_text(const PageData& data) {
+  std::string out;
+  for (char c : data.dump()) {
+    if (c == '<') out += "\\u003c";
+    else out += c;
   }
-  out += ']';
+  return out;
 }
 
 /// A table of the page: heading, kind (how the script shows it), key (the CSV's column) and where
@@ -95,16 +89,11 @@ class HtmlTable {
     headings_ += "<th scope=\"col\" aria-sort=\"none\"" +
                  std::string(kind == "text" ? " class=\"text\"" : "") +
                  "><button type=\"button\">" + markup_text(heading) + "</button></th>";
-    data_ += (data_.empty() ? "{\"key\":\"" : ",{\"key\":\"") + std::string(key) +
-             "\",\"kind\":\"" + std::string(kind) + "\",\"values\":";
-    append_script_list(data_, rows, get);
-    data_ += '}';
+    columns_.push_back({{"key", key}, {"kind", kind}, {"values", page_list(rows, get)}});
     count_ = rows.size();
   }
 
-  [[nodiscard]] std::string data() const {
-    return "\"" + id_ + "\":{\"count\":" + std::to_string(count_) + ",\"columns\":[" + data_ + "]}";
-  }
+  [[nodiscard]] PageData data() const { return {{"count", count_}, {"columns", columns_}}; }
   [[nodiscard]] std::string html() const {
     return "<div class=\"tools\"><label for=\"" + id_ +
            "-search\">Search</label><input type=\"search\" id=\"" + id_ +
@@ -117,7 +106,8 @@ class HtmlTable {
   }
 
  private:
-  std::string id_, caption_, headings_, data_;
+  std::string id_, caption_, headings_;
+  PageData columns_ = PageData::array();
   std::size_t count_ = 0;
 };
 
@@ -171,29 +161,29 @@ class HtmlTable {
 }
 
 /// What the memory curve's cursor needs: who lives from where to where.
-[[nodiscard]] inline std::string storages_data(const StepGraph& graph) {
+[[nodiscard]] inline PageData storages_data(const StepGraph& graph) {
   const std::vector<StorageLifetime> lives = storage_lifetimes(graph);
-  std::vector<std::size_t> all(graph.storage_count());
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
-  const auto owner = [&](std::size_t i) -> const Value& {
-    return graph.value(graph.storage(StorageId{i}).owner);
+  const auto all = graph.storage_ids();
+  const auto owner = [&](StorageId s) -> const Value& {
+    return graph.value(graph.storage(s).owner);
   };
-  std::string out = "\"storages\":{\"name\":";
-  append_script_list(out, all, [&](std::size_t i) {
-    return owner(i).name.empty() ? "value " + std::to_string(owner(i).id) : owner(i).name;
-  });
-  append_script_list(out += ",\"bytes\":", all,
-                     [&](std::size_t i) { return owner(i).bytes.count; });
-  append_script_list(out += ",\"role\":", all,
-                     [&](std::size_t i) { return static_cast<std::int64_t>(owner(i).role); });
-  append_script_list(out += ",\"first\":", all, [&](std::size_t i) {
-    return lives[i].first.valid() ? std::int64_t{lives[i].first.index} : 0;
-  });
-  append_script_list(out += ",\"last\":", all, [&](std::size_t i) {
-    return lives[i].last.valid() ? std::int64_t{lives[i].last.index}
-                                 : static_cast<std::int64_t>(graph.node_count());
-  });
-  return out + "}";
+  const auto name = [&](StorageId s) {
+    return owner(s).name.empty() ? "value " + std::to_string(owner(s).id) : owner(s).name;
+  };
+  const auto first = [&](StorageId s) {
+    const NodeId n = lives[s.index].first;
+    return n.valid() ? std::int64_t{n.index} : 0;
+  };
+  const auto last = [&](StorageId s) {
+    const NodeId n = lives[s.index].last;
+    return n.valid() ? std::int64_t{n.index} : static_cast<std::int64_t>(graph.node_count());
+  };
+  return {{"name", page_list(all, name)},
+          {"bytes", page_list(all, [&](StorageId s) { return owner(s).bytes.count; })},
+          {"role",
+           page_list(all, [&](StorageId s) { return static_cast<std::int64_t>(owner(s).role); })},
+          {"first", page_list(all, first)},
+          {"last", page_list(all, last)}};
 }
 
 class HtmlReport {
@@ -239,8 +229,8 @@ class HtmlReport {
     out +=
         "</main>\n<footer>Written by Reprise. Bytes and times are those of node_stats.csv and "
         "activation_stats.csv.</footer>\n";
-    out += "<script type=\"application/json\" id=\"data\">" + data() + "</script>\n<script>" +
-           std::string(report_script) + "</script>\n";
+    out += "<script type=\"application/json\" id=\"data\">" + script_text(data()) +
+           "</script>\n<script>" + std::string(report_script) + "</script>\n";
     return out + "</body></html>\n";
   }
 
@@ -295,18 +285,17 @@ class HtmlReport {
                        plot(plots_.node_memory(), "Memory while each node runs"));
   }
 
-  [[nodiscard]] std::string data() const {
-    std::string out = "{" + nodes_.data() + "," + activations_.data() + "," + storages_data(graph_);
+  [[nodiscard]] PageData data() const {
     constexpr std::array<std::size_t, role_count> roles = {0, 1, 2, 3, 4, 5, 6, 7};
-    append_script_list(out += ",\"roles\":", roles,
-                       [](std::size_t r) { return std::string(to_string(static_cast<Role>(r))); });
-    append_script_list(out += ",\"colors\":", roles,
-                       [](std::size_t r) { return std::string(color_of(static_cast<Role>(r))); });
-    append_script_list(out += ",\"plot\":",
-                       std::array{Chart::left, Chart::plot_width, Chart::top, Chart::plot_height},
-                       [](double x) { return x; });
     const NodeId peak = plots_.memory().peak_node;
-    return out + ",\"peak_rank\":" + std::to_string(peak.valid() ? peak.index : 0) + "}";
+    return {
+        {"nodes", nodes_.data()},
+        {"activations", activations_.data()},
+        {"storages", storages_data(graph_)},
+        {"roles", page_list(roles, [](std::size_t r) { return to_string(static_cast<Role>(r)); })},
+        {"colors", page_list(roles, [](std::size_t r) { return color_of(static_cast<Role>(r)); })},
+        {"plot", {Chart::left, Chart::plot_width, Chart::top, Chart::plot_height}},
+        {"peak_rank", peak.valid() ? peak.index : 0}};
   }
 
   const Profile& profile_;

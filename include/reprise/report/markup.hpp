@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include <reprise/graph/json_text.hpp>
+#include <reprise/base/utf8.hpp>
 
 namespace reprise {
 

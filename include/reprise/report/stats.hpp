@@ -26,6 +26,8 @@
 #include <tuple>
 #include <vector>
 
+#include <range/v3/view/zip.hpp>
+
 #include <reprise/base/error.hpp>
 #include <reprise/graph/analysis.hpp>
 #include <reprise/profile/metrics.hpp>
@@ -99,12 +101,10 @@ inline constexpr auto activation_stats_columns =
   const StepGraph& graph = profile.graph;
   const MemoryAnalysis memory = analyse_memory(graph);
   std::vector<NodeStats> rows;
-  for (std::size_t i = 0; i < graph.node_count(); ++i) {
-    const NodeId n{i};
-    const Node& node = graph.node(n);
-    const NodeProfile& measured = profile.nodes[i];
+  for (const auto& [n, node, measured, live] :
+       ranges::views::zip(graph.node_ids(), graph.nodes(), profile.nodes, memory.live_during)) {
     NodeStats& row = rows.emplace_back();
-    row.rank = static_cast<std::int64_t>(i);
+    row.rank = n.index;
     row.id = node.id;
     row.name = node.name;
     row.op = node.op;
@@ -116,7 +116,7 @@ inline constexpr auto activation_stats_columns =
     row.active_before_bytes = measured.memory.before.count;
     row.active_peak_bytes = measured.memory.peak.count;
     row.active_after_bytes = measured.memory.after.count;
-    row.live_bytes = memory.live_during[i].count;
+    row.live_bytes = live.count;
   }
   return rows;
 }

@@ -8,9 +8,9 @@
 // write_trace(trace, graph, plan.schedule);   // a plan: with the category "recompute"
 // ```
 //
-//   {"name":"relu","cat":"forward","ph":"X","ts":120.5,"dur":10,"pid":1,"tid":1,"args":{"id":1,"op":"aten::relu_","live_bytes":12352,…}}
-//   {"name":"live bytes","ph":"C","ts":120.5,"pid":1,"args":{"bytes":12352}}
-//   {"name":"live bytes by role","ph":"C","ts":120.5,"pid":1,"args":{"activation":8192,"buffer":64,"input":4096}}
+//   {"name":"relu","ph":"X","pid":1,"tid":1,"cat":"forward","ts":120.5,"dur":10.0,"args":{"id":1,"op":"aten::relu_","live_bytes":12352,…}}
+//   {"name":"live bytes","ph":"C","pid":1,"tid":1,"ts":120.5,"args":{"bytes":12352}}
+//   {"name":"live bytes by role","ph":"C","pid":1,"tid":1,"ts":120.5,"args":{"buffer":64,"input":4096,"activation":8192}}
 //
 // Times are the nodes' times laid end to end, bytes are the simulator's: a picture of the schedule,
 // not a log of one run. The format is Chrome's JSON trace event format; times are in microseconds,
@@ -25,55 +25,39 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include <reprise/base/error.hpp>
-#include <reprise/graph/json_text.hpp>
+#include <reprise/base/utf8.hpp>
 #include <reprise/graph/schedule.hpp>
 #include <reprise/graph/simulate.hpp>
 #include <reprise/graph/step_graph.hpp>
 
 namespace reprise {
 
-/// Collects the events of a trace as JSON text.
+/// The events of a trace, in order, as nlohmann_json writes them.
 class TraceEvents {
  public:
-  /// Opens an event; `key` and `text` add to it, `end` closes it.
-  TraceEvents& begin(std::string_view name, std::string_view kind) {
-    text_ += text_.empty() ? "{\"name\":" : ",\n{\"name\":";
-    string_value(name);
-    return text("ph", kind);
+  using Json = nlohmann::ordered_json;
+
+  /// A name for the process or its thread.
+  void name(std::string_view what, std::string_view name) {
+    add(what, "M", {{"args", {{"name", as_utf8(name)}}}});
   }
-  TraceEvents& text(std::string_view key, std::string_view value) {
-    member(key);
-    string_value(value);
-    return *this;
+  void slice(std::string_view name, Json rest) { add(name, "X", std::move(rest)); }
+  void counter(std::string_view name, double at, const Json& numbers) {
+    add(name, "C", {{"ts", at}, {"args", numbers}});
   }
-  TraceEvents& number(std::string_view key, auto value) {
-    member(key);
-    append_json_number(text_, value);
-    return *this;
-  }
-  TraceEvents& begin_args() {
-    member("args");
-    text_ += '{';
-    return *this;
-  }
-  TraceEvents& end_args() {
-    text_ += '}';
-    return *this;
-  }
-  void end() { text_ += '}'; }
   [[nodiscard]] const std::string& json() const { return text_; }
 
  private:
-  void member(std::string_view key) {
-    if (text_.back() != '{') text_ += ',';
-    append_json_string(text_, key);
-    text_ += ':';
-  }
-  void string_value(std::string_view value) {
-    append_json_string(text_, is_utf8(value) ? std::string(value) : printable(value, value.size()));
+  void add(std::string_view name, std::string_view kind, const Json& rest) {
+    Json event = {{"name", as_utf8(name)}, {"ph", kind}, {"pid", 1}, {"tid", 1}};
+    event.update(rest);
+    (text_ += text_.empty() ? "" : ",\n") += event.dump();
   }
 
   std::string text_;
@@ -82,7 +66,6 @@ class TraceEvents {
 /// Throws Errc::bad_schedule where the schedule cannot be run, Errc::io where the stream fails.
 inline void write_trace(std::ostream& out, const StepGraph& graph,
                         std::span<const NodeId> schedule) {
-  constexpr std::int64_t process = 1, thread = 1;
   const Simulation run = simulate(graph, schedule);
   if (!run.valid) throw Error(Errc::bad_schedule, run.violation->message);
   const std::vector<std::array<Bytes, role_count>> by_role = bytes_by_role(graph, schedule);
@@ -91,29 +74,9 @@ inline void write_trace(std::ostream& out, const StepGraph& graph,
     for (std::size_t r = 0; r < role_count; ++r) used[r] = used[r] || bytes[r] > Bytes{0};
 
   TraceEvents events;
-  events.begin("process_name", "M")
-      .number("pid", process)
-      .begin_args()
-      .text("name", graph.name().empty() ? "step" : graph.name())
-      .end_args()
-      .end();
-  events.begin("thread_name", "M")
-      .number("pid", process)
-      .number("tid", thread)
-      .begin_args()
-      .text("name", "nodes")
-      .end_args()
-      .end();
-  const auto count = [&](double at, Bytes bytes) {
-    events.begin("live bytes", "C")
-        .number("ts", at)
-        .number("pid", process)
-        .begin_args()
-        .number("bytes", bytes.count)
-        .end_args()
-        .end();
-  };
-  std::vector<bool> seen(graph.node_count(), false);
+  events.name("process_name", graph.name().empty() ? "step" : graph.name());
+  events.name("thread_name", "nodes");
+  std::vector<char> seen(graph.node_count(), 0);
   double at = 0;  // on the grid
   ExactSum end;   // not on the grid
   const auto on_grid = [](double us) { return std::round(us * 8) / 8; };
@@ -121,30 +84,26 @@ inline void write_trace(std::ostream& out, const StepGraph& graph,
     const Node& n = graph.node(schedule[i]);
     end.add(n.time.count);
     const double next = on_grid(end.value());
-    const bool again = seen[schedule[i].index];
-    seen[schedule[i].index] = true;
-    events.begin(n.name.empty() ? "node " + std::to_string(n.id) : n.name, "X")
-        .text("cat", again ? "recompute" : to_string(n.phase));
-    events.number("ts", at)
-        .number("dur", next - at)
-        .number("pid", process)
-        .number("tid", thread)
-        .begin_args()
-        .number("id", n.id);
-    events.text("op", n.op)
-        .text("phase", to_string(n.phase))
-        .number("live_bytes", run.live_during[i].count)
-        .number("workspace_bytes", n.workspace.count)
-        .number("time_us", n.time.count);
-    events.end_args().end();
-    count(at, run.live_during[i]);
-    events.begin("live bytes by role", "C").number("ts", at).number("pid", process).begin_args();
+    const bool again = std::exchange(seen[schedule[i].index], 1) != 0;
+    events.slice(n.name.empty() ? "node " + std::to_string(n.id) : n.name,
+                 {{"cat", again ? "recompute" : to_string(n.phase)},
+                  {"ts", at},
+                  {"dur", next - at},
+                  {"args",
+                   {{"id", n.id},
+                    {"op", as_utf8(n.op)},
+                    {"phase", to_string(n.phase)},
+                    {"live_bytes", run.live_during[i].count},
+                    {"workspace_bytes", n.workspace.count},
+                    {"time_us", n.time.count}}}});
+    events.counter("live bytes", at, {{"bytes", run.live_during[i].count}});
+    TraceEvents::Json shares = TraceEvents::Json::object();
     for (std::size_t r = 0; r < role_count; ++r)
-      if (used[r]) events.number(to_string(static_cast<Role>(r)), by_role[i][r].count);
-    events.end_args().end();
+      if (used[r]) shares[std::string(to_string(static_cast<Role>(r)))] = by_role[i][r].count;
+    events.counter("live bytes by role", at, shares);
     at = next;
   }
-  if (!schedule.empty()) count(at, run.live_after.back());
+  if (!schedule.empty()) events.counter("live bytes", at, {{"bytes", run.live_after.back().count}});
   if (!(out << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
             << events.json() << "\n]}\n"
             << std::flush))

@@ -130,8 +130,7 @@ class Extractor {
     // which adds to them
     for (std::size_t k = 0; k < r.occurrences.size(); ++k) visit(r.occurrences[k], instance, r);
     std::sort(r.occurrences.begin(), r.occurrences.end());
-    std::stable_sort(r.reads.begin(), r.reads.end(),
-                     [](const auto& a, const auto& b) { return a.read_by < b.read_by; });
+    std::ranges::stable_sort(r.reads, {}, [](const auto& read) { return read.read_by; });
     std::sort(r.sources.begin(), r.sources.end());
     r.sources.erase(std::unique(r.sources.begin(), r.sources.end()), r.sources.end());
     for (std::uint32_t o : r.occurrences) r.nodes.push_back(schedule_[o]);

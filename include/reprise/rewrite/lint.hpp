@@ -142,10 +142,10 @@ class Linter {
         fail(LintRule::allocation, graph_.storage(a.storage).owner, "is there at the start twice");
       there[a.storage.index] = there[a.storage.index] || a.at_start;
     }
-    for (std::size_t i = 0; i < graph_.value_count(); ++i) {
-      const Value& v = graph_.value(ValueId{i});
-      if ((v.persistent || v.initial) && !newest_[i].valid())
-        fail(LintRule::malformed, ValueId{i}, "has no slot at the start");
+    for (ValueId id : graph_.value_ids()) {
+      const Value& v = graph_.value(id);
+      if ((v.persistent || v.initial) && !newest_[id.index].valid())
+        fail(LintRule::malformed, id, "has no slot at the start");
     }
   }
 
@@ -321,8 +321,8 @@ class Linter {
   // ── after the last step ────────────────────────────────────────────────────────────────────────
 
   void end() {
-    for (std::size_t i = 0; i < graph_.node_count(); ++i)
-      if (runs_[i] == 0) node_ = NodeId{i}, fail(LintRule::never_runs, {}, "never runs");
+    for (NodeId n : graph_.node_ids())
+      if (runs_[n.index] == 0) node_ = n, fail(LintRule::never_runs, {}, "never runs");
     if (program_.outputs.size() != graph_.outputs().size())
       fail(LintRule::malformed, {}, "not as many slots are handed over as the graph has outputs");
     std::vector<bool> handed_over(program_.allocations.size(), false);

@@ -33,17 +33,17 @@ class WriteOrder {
 
   explicit WriteOrder(const StepGraph& graph) : graph_(graph), writes_(graph.storage_count(), 0) {
     std::vector<Touch> list;
-    for (std::size_t i = 0; i < graph.node_count(); ++i) {
+    for (NodeId n : graph.node_ids()) {
       list.clear();
-      for (ValueId v : graph.inputs(NodeId{i})) touch(list, v, true);
-      for (ValueId v : graph.outputs(NodeId{i})) {
+      for (ValueId v : graph.inputs(n)) touch(list, v, true);
+      for (ValueId v : graph.outputs(n)) {
         touch(list, v, false);
         if (!graph.value(v).persistent && !graph.value(v).owns())
           touch(list, graph.value(v).target(), true);
       }
-      for (ValueId v : graph.updates(NodeId{i})) touch(list, v, false);
+      for (ValueId v : graph.updates(n)) touch(list, v, false);
       touches_.push_back(list);
-      write(NodeId{i}, true, writes_);
+      write(n, true, writes_);
     }
     std::fill(writes_.begin(), writes_.end(), 0);
   }

@@ -2,22 +2,12 @@
 
 #include <chrono>
 
-#include <reprise/graph/builder.hpp>
 #include <reprise/plan/planner.hpp>
 #include <reprise/rewrite/rewriter.hpp>
-#include <reprise_test/catch.hpp>
 #include <reprise_test/random_schedules.hpp>
-#include <reprise_test/refusal.hpp>
-#include <reprise_test/schedules.hpp>
-#include <reprise_test/toy_graph.hpp>
+#include <reprise_test/toy.hpp>
 
-using namespace reprise;
-using namespace reprise::literals;
 using reprise::testing::Rng;
-using reprise_test::nodes;
-using reprise_test::refusal;
-using reprise_test::toy_graph;
-using reprise_test::toy_schedule;
 
 namespace {
 

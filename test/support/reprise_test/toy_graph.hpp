@@ -72,4 +72,19 @@ inline constexpr const char* toy_document = R"({
   return std::move(b).build();
 }
 
+/// p is persistent; read(p) -> a; write(a) puts a new p; last(a) -> b.
+[[nodiscard]] inline reprise::StepGraph parameter_step() {
+  using namespace reprise;
+  using namespace reprise::literals;
+  GraphBuilder b;
+  const ValueId p = b.add_value({.id = 0, .name = "p", .bytes = 8_B, .persistent = true}),
+                a = b.add_value({.id = 1, .name = "a", .bytes = 8_B}),
+                c = b.add_value({.id = 2, .name = "b", .bytes = 8_B});
+  b.add_node({.id = 0, .name = "read"}, {p}, {a});
+  b.add_node({.id = 1, .name = "write", .recomputable = false}, {a}, {p});
+  b.add_node({.id = 2, .name = "last"}, {a}, {c});
+  b.add_output(c);
+  return std::move(b).build();
+}
+
 }  // namespace reprise_test

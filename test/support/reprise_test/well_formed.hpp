@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include <reprise/graph/json_text.hpp>
+#include <reprise/base/utf8.hpp>
 
 namespace reprise_test {
 

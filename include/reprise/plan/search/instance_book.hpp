@@ -271,15 +271,15 @@ class InstanceBook {
   void place_what_is_there() {
     const StepGraph& g = graph();
     std::vector<Instance> owner(g.storage_count(), none);
-    for (std::size_t s = 0; s < g.storage_count(); ++s) {
-      const Storage& storage = g.storages()[s];
+    for (StorageId s : g.storage_ids()) {
+      const Storage& storage = g.storage(s);
       if (storage.persistent || g.value(storage.owner).initial)
-        owner[s] = there(storage.owner, none);
+        owner[s.index] = there(storage.owner, none);
     }
     there_ = owner;
-    for (std::size_t v = 0; v < g.value_count(); ++v) {
-      const Value& value = g.values()[v];
-      if (value.persistent && !value.owns()) there(ValueId{v}, owner[value.storage.index]);
+    for (ValueId v : g.value_ids()) {
+      const Value& value = g.value(v);
+      if (value.persistent && !value.owns()) there(v, owner[value.storage.index]);
     }
   }
 

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include <range/v3/view/drop.hpp>
+
 #include <reprise/graph/dependency.hpp>
 #include <reprise/graph/simulate.hpp>
 #include <reprise/plan/search/live_schedule.hpp>
@@ -25,8 +27,8 @@ namespace reprise {
 /// Where the backward pass starts: the first node labelled so, else what follows the peak of the
 /// graph's own order.
 [[nodiscard]] inline std::uint32_t backward_start(const StepGraph& graph) {
-  for (std::uint32_t i = 1; i < graph.node_count(); ++i)
-    if (graph.nodes()[i].phase == Phase::backward) return i;
+  for (NodeId n : graph.node_ids() | ranges::views::drop(1))
+    if (graph.node(n).phase == Phase::backward) return n.index;
   return static_cast<std::uint32_t>(
       std::min<std::size_t>(simulate(graph, own_order(graph)).peak_step + 1, graph.node_count()));
 }

@@ -22,32 +22,21 @@
 #include <limits>
 #include <vector>
 
-#include <reprise/plan/search/cone_finder.hpp>
 #include <reprise/plan/search/repeated_blocks.hpp>
-#include <reprise/plan/search/undoable_schedule.hpp>
+#include <reprise/plan/search/schedule_search.hpp>
 
 namespace reprise {
 
-class PenalisedSearch {
+class PenalisedSearch final : public ScheduleSearch {
  public:
-  using Occurrence = LiveSchedule::Occurrence;
-  using Instance = LiveSchedule::Instance;
-  static constexpr std::uint32_t none = LiveSchedule::none;
-
   PenalisedSearch(const ScheduleFacts& facts, std::span<const NodeId> schedule, SearchRules rules,
                   std::uint64_t seed)
-      : facts_(facts),
-        rules_(std::move(rules)),
-        random_(seed),
-        s_(facts, schedule),
-        cone_(facts, most_cone),
-        blocks_(facts.graph()) {
+      : ScheduleSearch(facts, schedule, std::move(rules), seed, most_cone), blocks_(facts.graph()) {
     s_.watch(rules_.budget);
     for (std::uint32_t n = 0; n < facts.graph().node_count(); ++n)
       total_ += static_cast<double>(facts.ticks(n));
   }
 
-  [[nodiscard]] const LiveSchedule& live() const { return s_.live(); }
   [[nodiscard]] bool found() const { return !best_.empty(); }
   [[nodiscard]] const Schedule& best() const { return best_; }
   [[nodiscard]] std::uint64_t work() const { return (work_ + cone_.work()) / 4 + s_.edits(); }
@@ -83,9 +72,6 @@ class PenalisedSearch {
     if (stopped_ || !rules_.stop || work() < ask_at_) return stopped_;
     ask_at_ = work() + 512;
     return stopped_ = rules_.stop();
-  }
-  [[nodiscard]] bool may_repeat(std::uint32_t n) const {
-    return rules_.may_repeat(facts_.graph(), n);
   }
 
   void adapt_price() {
@@ -322,14 +308,7 @@ class PenalisedSearch {
 
   static constexpr std::size_t most_cone = 40;
 
-  const ScheduleFacts& facts_;
-  SearchRules rules_;
-  SearchRandom random_;
-  UndoableSchedule s_;
-  ConeFinder cone_;
   RepeatedBlocks blocks_;
-  std::uint64_t work_ = 0, ask_at_ = 0;
-  bool stopped_ = false;
   double again_ = 0, threshold_ = 0;
   double price_ = 1, total_ = 0, temperature_ = 0;
   Schedule best_;

@@ -22,8 +22,7 @@
 #include <span>
 #include <vector>
 
-#include <reprise/plan/search/cone_finder.hpp>
-#include <reprise/plan/search/undoable_schedule.hpp>
+#include <reprise/plan/search/schedule_search.hpp>
 
 namespace reprise {
 
@@ -33,19 +32,11 @@ namespace reprise {
   return static_cast<std::uint64_t>(1.3e6 * std::pow(std::max(thousands, 1.0), 0.4));
 }
 
-class RecomputeSearch {
+class RecomputeSearch final : public ScheduleSearch {
  public:
-  using Occurrence = LiveSchedule::Occurrence;
-  using Instance = LiveSchedule::Instance;
-  static constexpr std::uint32_t none = LiveSchedule::none;
-
   RecomputeSearch(const ScheduleFacts& facts, std::span<const NodeId> schedule, SearchRules rules,
                   std::uint64_t seed)
-      : facts_(facts),
-        rules_(std::move(rules)),
-        random_(seed),
-        s_(facts, schedule),
-        cone_(facts, most_cone),
+      : ScheduleSearch(facts, schedule, std::move(rules), seed, most_cone),
         movable_(facts.graph().node_count(), 0) {
     std::int64_t total = 0;
     for (std::uint32_t n = 0; n < movable_.size(); ++n) total += facts.ticks(n);
@@ -54,7 +45,6 @@ class RecomputeSearch {
         std::max<std::int64_t>(1, total / static_cast<std::int64_t>(movable_.size() + 1) / 1000);
   }
 
-  [[nodiscard]] const LiveSchedule& live() const { return s_.live(); }
   [[nodiscard]] bool fits() const { return live().peak().count <= rules_.budget; }
   [[nodiscard]] std::uint64_t work() const { return work_ + cone_.work() + 4 * s_.edits(); }
   void commit() { s_.commit(); }
@@ -167,9 +157,6 @@ class RecomputeSearch {
     if ((++asked_ & 63) != 0 && work() < ask_at_) return false;
     ask_at_ = work() + 1024;
     return stopped_ = rules_.stop();
-  }
-  [[nodiscard]] bool may_repeat(std::uint32_t n) const {
-    return rules_.may_repeat(facts_.graph(), n);
   }
 
   // ---- candidates -------------------------------------------------------------------------------
@@ -375,19 +362,13 @@ class RecomputeSearch {
 
   static constexpr std::size_t most_cone = 2000;
 
-  const ScheduleFacts& facts_;
-  SearchRules rules_;
-  SearchRandom random_;
-  UndoableSchedule s_;
-  ConeFinder cone_;
   std::int64_t gain_ = 0;        // bytes less at the peak, with the cone found last
   std::uint32_t idle_from_ = 0;  // slot of the storage's last use before the peak
   // by node: round_, where its run moves instead of coming again
   std::vector<std::uint32_t> movable_;
   std::vector<Candidate> candidates_;
   std::uint32_t round_ = 0;
-  std::uint64_t work_ = 0, asked_ = 0, ask_at_ = 0, work_limit_ = ~std::uint64_t{0};
-  bool stopped_ = false;
+  std::uint64_t asked_ = 0, work_limit_ = ~std::uint64_t{0};
   std::int64_t free_ticks_ = 1;
   std::size_t batch_share_ = 32;  // so many drops at once: the candidates divided by this
   double extend_ratio_ = 8;

@@ -41,7 +41,7 @@ class ScheduleFacts {
 
   explicit ScheduleFacts(const StepGraph& graph) : graph_(&graph), adapter_(graph, Edges::data) {
     find_overwritten_storages();
-    for (std::size_t i = 0; i < graph.node_count(); ++i) add_node(NodeId{i});
+    for (NodeId n : graph.node_ids()) add_node(n);
     find_viewed();
     find_updates();
     set_ticks();
@@ -141,8 +141,8 @@ class ScheduleFacts {
     std::vector<bool> used(graph_->storage_count(), false);
     for (const Value& v : graph_->values())
       if (v.target().valid()) viewed_[v.target().index] = used[v.storage.index] = true;
-    for (std::size_t i = 0; i < graph_->node_count(); ++i)
-      for (ValueId v : graph_->inputs(NodeId{i})) used[graph_->value(v).storage.index] = true;
+    for (NodeId n : graph_->node_ids())
+      for (ValueId v : graph_->inputs(n)) used[graph_->value(v).storage.index] = true;
     for (ValueId v : graph_->outputs()) used[graph_->value(v).storage.index] = true;
     for (const Value& v : graph_->values())
       if (v.initial && !used[v.storage.index]) unused_initial_ += v.bytes.count;

@@ -1,0 +1,48 @@
+#pragma once
+// What the two searches over whole schedules, PenalisedSearch and RecomputeSearch, are made of: the
+// schedule that is edited, the rules that it must keep, random numbers, and the finder of recompute
+// cones.
+
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include <reprise/plan/search/cone_finder.hpp>
+#include <reprise/plan/search/undoable_schedule.hpp>
+
+namespace reprise {
+
+class ScheduleSearch {
+ public:
+  using Occurrence = LiveSchedule::Occurrence;
+  using Instance = LiveSchedule::Instance;
+  static constexpr std::uint32_t none = LiveSchedule::none;
+
+  [[nodiscard]] const LiveSchedule& live() const { return s_.live(); }
+
+ protected:
+  /// A cone of more than `most_cone` nodes is not looked for to its end.
+  ScheduleSearch(const ScheduleFacts& facts, std::span<const NodeId> schedule, SearchRules rules,
+                 std::uint64_t seed, std::size_t most_cone)
+      : facts_(facts),
+        rules_(std::move(rules)),
+        random_(seed),
+        s_(facts, schedule),
+        cone_(facts, most_cone) {}
+  ~ScheduleSearch() = default;
+
+  [[nodiscard]] bool may_repeat(std::uint32_t n) const {
+    return rules_.may_repeat(facts_.graph(), n);
+  }
+
+  const ScheduleFacts& facts_;
+  SearchRules rules_;
+  SearchRandom random_;
+  UndoableSchedule s_;
+  ConeFinder cone_;
+  std::uint64_t work_ = 0;    ///< what was looked at; the schedule counts its edits itself
+  std::uint64_t ask_at_ = 0;  ///< the work at which rules_.stop is asked again
+  bool stopped_ = false;
+};
+
+}  // namespace reprise
