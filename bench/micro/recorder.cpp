@@ -1,5 +1,5 @@
-// What an op costs that is recorded: the same sixty-four tiny ops without the recorder, with it, and
-// in a guided step, which records and looks for a plan.
+// What recording adds to an op: the same sixty-four tiny ops without the recorder, with it, and in
+// a guided step, which records and looks for a plan.
 
 #include <torch/torch.h>
 
