@@ -258,6 +258,12 @@ class Guide final : public RecorderHooks, public MemoryGate, public PlanFollower
     policy_.erase(s);
   }
 
+  void exchanged(StorageIndex s) override {
+    const GoingOn here(*this);
+    written_by_pointer(s);
+  }
+  bool in_op() const override { return op_ != nullptr || running_again_; }
+
   bool died(StorageIndex s) override {
     policy_.erase(s);
     if (s >= marks_.size()) return false;

@@ -57,6 +57,11 @@ struct StorageOwner {
   virtual void touched(StorageIndex s, bool writes) = 0;
   /// The same, told too late: it has happened.
   virtual void was_touched(StorageIndex s, bool writes) = 0;
+  /// The host has given the storage another block, or none. The old contents are available during
+  /// this call, as those of a storage whose tensors have died, and never again.
+  virtual void exchanged(StorageIndex s) = 0;
+  /// Whether an op runs on this thread, of the user's or again.
+  [[nodiscard]] virtual bool in_op() const = 0;
 };
 
 class StepStorages final : public BlockKeeper, public BlockOwner {
@@ -341,11 +346,8 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
       has_late_deaths_.store(true, std::memory_order_release);
       return true;
     }
+    if (table().alive(tag)) return exchange(tag, data);
     unwatch_writes(tag);
-    if (table().alive(tag)) {  // only its memory was exchanged: resized
-      if (std::exchange(spots_[tag].in_place, false)) spots_[tag].where = Where::resident;
-      return false;
-    }
     table().forget(tag);
     const bool dropped = spots_[tag].where == Where::dropped;  // in its place: nothing to keep
     if (!owner_.died(tag) || dropped) {
@@ -498,8 +500,47 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
     spots_[s].where = Where::resident;
   }
 
+  // The block of a storage that lives on is about to be freed: an op has resized the storage, or the
+  // host has, which no op tells of. False where the allocator shall free the block.
+  bool exchange(StorageIndex s, void* data) {
+    if (owner_.in_op()) {
+      unwatch_writes(s);
+      if (std::exchange(spots_[s].in_place, false)) spots_[s].where = Where::resident;
+      return false;
+    }
+    const bool dropped = spots_[s].where == Where::dropped;  // in its place
+    if (dropped) {
+      unwatch_writes(s);
+      spots_[s].where = Where::gone;
+      spots_[s].in_place = false;
+    } else {
+      hold(s, data);
+    }
+    tell_of_exchange(s);
+    return !dropped;
+  }
+  // The same, of a storage that was empty: the block came back under a tombstone.
+  void exchange_empty(StorageIndex s) {
+    died_empty(s, [](StorageIndex) { return true; });
+    table().note_filled(s);
+    if (const auto storage = table().lock(s)) unguard_storage(*storage);
+    tell_of_exchange(s);
+  }
+  void tell_of_exchange(StorageIndex s) {
+    try {
+      owner_.exchanged(s);
+    } catch (const std::exception&) {  // whoever reads what could not be made gets an error
+    }
+    unwatch_writes(s);
+    release_held(s);
+    if (spots_[s].where == Where::held_out) file_.release(spots_[s].place);
+    spots_[s].where = Where::gone;
+    look_at(s);
+  }
+
   void died_out_there(StorageIndex s) {
     const std::unique_lock step(recorder_.guard(), std::try_to_lock);
+    if (step.owns_lock() && table().alive(s)) return exchange_empty(s);
     if (step.owns_lock())
       return died_empty(s, [this](StorageIndex dead) { return owner_.died(dead); });
     late_deaths_.push_back({s, nullptr});
@@ -518,13 +559,15 @@ class StepStorages final : public BlockKeeper, public BlockOwner {
       const StorageIndex s = death.storage;
       if (!table().alive(s)) table().forget(s);
       if (death.data == nullptr) {
-        died_empty(s, wanted);
+        if (table().alive(s)) exchange_empty(s);
+        else died_empty(s, wanted);
       } else if (!table().alive(s) && wanted(s) && spots_[s].where != Where::dropped) {
         hold(s, death.data);
+      } else if (table().alive(s)) {
+        if (!exchange(s, death.data)) CountingAllocator::take_over(death.data).clear();
       } else {
         unwatch_writes(s);
-        if (!table().alive(s)) spots_[s].where = Where::gone;
-        else if (spots_[s].in_place) spots_[s].where = Where::resident;
+        spots_[s].where = Where::gone;
         spots_[s].in_place = false;
         CountingAllocator::take_over(death.data).clear();
       }

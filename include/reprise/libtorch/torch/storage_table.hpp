@@ -127,6 +127,9 @@ class StorageTable {
     if (const auto storage = lock(s)) storage->set_data_ptr_noswap(std::move(data));
   }
 
+  /// Somebody else has put bytes back.
+  void note_filled(StorageIndex s) { entries_[s].emptied = false; }
+
   /// Asks to be told when the host takes a pointer. `on_access` gets the storage and may not touch
   /// its data through it.
   void watch(StorageIndex s, HostAccess on_access) {
