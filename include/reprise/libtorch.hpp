@@ -8,8 +8,7 @@
 #include <reprise/libtorch/checkpointed.hpp>
 #include <reprise/libtorch/device/cpu/block_takeover.hpp>
 #include <reprise/libtorch/device/cpu/counting_allocator.hpp>
-#include <reprise/libtorch/guided/guide.hpp>
-#include <reprise/libtorch/guided/step_storages.hpp>
+#include <reprise/libtorch/guided/guided_step.hpp>
 #include <reprise/libtorch/memory_budget.hpp>
 #include <reprise/libtorch/options/step_options.hpp>
 #include <reprise/libtorch/options/step_report.hpp>
@@ -18,7 +17,6 @@
 #include <reprise/libtorch/record/capture.hpp>
 #include <reprise/libtorch/record/gradient_sums.hpp>
 #include <reprise/libtorch/record/graph_of.hpp>
-#include <reprise/libtorch/record/memory_limit.hpp>
 #include <reprise/libtorch/record/recorder.hpp>
 #include <reprise/libtorch/record/scope.hpp>
 #include <reprise/libtorch/replay/arena.hpp>
@@ -28,6 +26,9 @@
 #include <reprise/libtorch/replay/step_observer.hpp>
 #include <reprise/libtorch/replay/step_runner.hpp>
 #include <reprise/libtorch/replay/step_snapshot.hpp>
+#include <reprise/libtorch/residency/memory_limit.hpp>
+#include <reprise/libtorch/residency/residency.hpp>
+#include <reprise/libtorch/residency/storage_events.hpp>
 #include <reprise/libtorch/torch/allocator_probe.hpp>
 #include <reprise/libtorch/torch/ambient_state.hpp>
 #include <reprise/libtorch/torch/saved_tensors.hpp>

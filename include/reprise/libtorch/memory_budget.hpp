@@ -32,7 +32,7 @@
 #include <utility>
 #include <vector>
 
-#include <reprise/libtorch/guided/guide.hpp>
+#include <reprise/libtorch/guided/guided_step.hpp>
 #include <reprise/libtorch/guided/stream_cache.hpp>
 #include <reprise/libtorch/options/budget.hpp>
 #include <reprise/libtorch/options/memory_budget_options.hpp>
@@ -129,7 +129,7 @@ class BasicMemoryBudget {
 
    private:
     BasicMemoryBudget& budget_;
-    std::optional<Guide<Policy>> guide_;
+    std::optional<GuidedStep<Policy>> guide_;
     bool measured_ = false;  // and nothing else: the user's own checkpoints do the rest
     int exceptions_;
   };
@@ -238,7 +238,7 @@ class BasicMemoryBudget {
     return *streams_.last();
   }
 
-  void begin(std::optional<Guide<Policy>>& guide) {
+  void begin(std::optional<GuidedStep<Policy>>& guide) {
     if (!slow_because_.empty()) throw Error(Errc::budget_unreachable, slow_because_);
     if (memory_gate() != nullptr && DispatchHook::current() == nullptr)
       throw Error(Errc::bad_argument,
@@ -364,9 +364,9 @@ class BasicMemoryBudget {
     return found.stream;
   }
 
-  void end(std::optional<Guide<Policy>>& guide) {
+  void end(std::optional<GuidedStep<Policy>>& guide) {
     Recording recording = guide->finish();
-    const GuideCounters counters = guide->counters();
+    const GuidedStepCounters counters = guide->counters();
     const Bytes own_peak = started_with_ + guide->recorder().bytes().peak();
     expected_ = {recording.calls.size(), recording.values.size(),
                  guide->recorder().storages().size()};
@@ -417,12 +417,12 @@ class BasicMemoryBudget {
              format_bytes(last_.budget));
   }
 
-  void tell_of_leaving(const GuideCounters& counters) {
-    last_.left_because = counters.left_because;
-    last_.left_at = counters.left_at;
-    if (!counters.left_because.empty())
-      log_.info("the plan was left at node " + std::to_string(counters.left_at) + ": " +
-                counters.left_because);
+  void tell_of_leaving(const GuidedStepCounters& counters) {
+    last_.left_because = counters.divergence;
+    last_.left_at = counters.diverged_at;
+    if (!counters.divergence.empty())
+      log_.info("the plan was left at node " + std::to_string(counters.diverged_at) + ": " +
+                counters.divergence);
   }
 
   void learn(Recording recording, bool followed) {

@@ -264,7 +264,7 @@ TEST_CASE("only memory of the counting allocator is ever taken") {
   float mine[4] = {1, 2, 3, 4};
   const auto blob = torch::from_blob(mine, {4});
   const auto ours = torch::ones({4});
-  StorageTable table;
+  StorageRecords table;
   const StorageIndex foreign = table.add(blob.storage());
   const StorageIndex own = table.add(ours.storage());
   CHECK_THROWS_AS(table.empty(foreign), Error);

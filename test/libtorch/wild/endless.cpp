@@ -2,7 +2,7 @@
 // of ops run one after the other.
 //
 // Counted in ops, so that no load changes what a test says: a step recomputes at most
-// Remaker::recompute_bound() ops, and then every call at most once more.
+// Rematerializer::recompute_bound() ops, and then every call at most once more.
 
 #include <reprise_test/wild.hpp>
 
@@ -112,8 +112,8 @@ void check_ends(const std::function<Program()>& make, std::initializer_list<doub
       UNSCOPED_INFO(notices);
       CHECK((contents(program.state()) == expected.states[i]));
       CHECK(last.recomputed > 0);
-      CHECK(last.recomputed <= Remaker::recompute_bound(static_cast<std::size_t>(calls)) + calls);
-      if (last.recomputed > Remaker::recompute_bound(static_cast<std::size_t>(calls)))
+      CHECK(last.recomputed <= Rematerializer::recompute_bound(static_cast<std::size_t>(calls)) + calls);
+      if (last.recomputed > Rematerializer::recompute_bound(static_cast<std::size_t>(calls)))
         CHECK(last.only_spills);
       if (!last.over_budget) CHECK(last.peak <= last.budget);
       any_spills = any_spills || last.only_spills;

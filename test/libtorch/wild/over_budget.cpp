@@ -122,7 +122,7 @@ TEST_CASE("a budget below what can be held costs no more than its bound, step af
     // small tensors are not spilled
     CHECK(budget.last().peak <= start - expected.start + expected.floor + 4_KiB);
     CHECK(budget.last().recomputed <=
-          Remaker::recompute_bound(calls) + static_cast<std::int64_t>(calls));
+          Rematerializer::recompute_bound(calls) + static_cast<std::int64_t>(calls));
     CHECK((contents(program.state()) == expected.states[static_cast<std::size_t>(i)]));
   }
 }

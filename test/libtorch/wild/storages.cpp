@@ -2,6 +2,7 @@
 
 #include <fstream>
 
+#include <ATen/native/Resize.h>
 #include <ATen/ops/_lazy_clone.h>
 #include <reprise_test/temp_dir.hpp>
 #include <reprise_test/wild.hpp>
@@ -78,4 +79,85 @@ TEST_CASE("a file is mapped in the step, and written through the mapping", "[wil
       return before + torch::gelu(mapped);
     });
   });
+}
+
+namespace {
+
+// As FSDP does between the uses of a parameter: no op tells of it.
+void resize_behind_the_dispatcher(const Tensor& tensor, std::size_t bytes) {
+  at::native::resize_bytes_cpu(tensor.storage().unsafeGetStorageImpl(), bytes);
+}
+std::size_t bytes_of(const Tensor& tensor) {
+  return static_cast<std::size_t>(tensor.numel()) * static_cast<std::size_t>(tensor.element_size());
+}
+
+// Weights that are whole only while their layer runs, forward and backward.
+struct Sharded {
+  std::vector<Tensor> shards, whole;
+
+  explicit Sharded(std::int64_t width) {
+    for (int i = 0; i < 4; ++i) {
+      shards.push_back(torch::randn({width, width}) * 0.1);
+      whole.push_back(torch::empty({width, width}));
+      resize_behind_the_dispatcher(whole.back(), 0);
+    }
+  }
+  void gather(std::size_t i) const {
+    const torch::NoGradGuard no_grad;
+    if (whole[i].storage().nbytes() == 0)
+      resize_behind_the_dispatcher(whole[i], bytes_of(shards[i]));
+    whole[i].copy_(shards[i]);
+  }
+  void free(std::size_t i) const { resize_behind_the_dispatcher(whole[i], 0); }
+};
+
+}  // namespace
+
+TEST_CASE("storages are resized to nothing and filled again", "[wild]") {
+  const auto width = GENERATE(std::int64_t{16}, std::int64_t{96});
+  check_wild([=] {
+    auto weights = std::make_shared<Sharded>(width);
+    const Tensor x = torch::randn({256, width});
+    return Program{.step =
+                       [=](int) {
+                         const torch::NoGradGuard no_grad;
+                         std::vector<Tensor> inputs{x}, sums;
+                         for (std::size_t i = 0; i < 4; ++i) {
+                           weights->gather(i);
+                           sums.push_back(inputs.back().mm(weights->whole[i]));
+                           weights->free(i);
+                           inputs.push_back(torch::gelu(sums.back()));
+                         }
+                         Tensor grad = inputs.back() * (1.0 / 128);
+                         for (std::size_t i = 4; i-- > 0;) {
+                           weights->gather(i);
+                           grad = grad * torch::sigmoid(sums[i]);
+                           const Tensor d = inputs[i].t().mm(grad);
+                           grad = grad.mm(weights->whole[i].t());
+                           weights->free(i);
+                           weights->shards[i].sub_(d * 0.1);
+                         }
+                       },
+                   .state = [=] { return weights->shards; }};
+  });
+}
+
+TEST_CASE("a storage made in the step loses its block to the host, and gets another", "[wild]") {
+  WildOptions wild;
+  wild.options.raw_pointers = true;  // else asking an evicted tensor for its block is an error
+  const auto program = [] {
+    return stack_with([](const Tensor& h, int i) {
+      const torch::NoGradGuard no_grad;
+      const Tensor t = torch::gelu(h), scaled = t * 2, late = torch::sigmoid(scaled);
+      const std::size_t bytes = bytes_of(t);
+      if (i % 2 == 0) resize_behind_the_dispatcher(t, 0);
+      else
+        t.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
+            c10::GetCPUAllocator()->allocate(bytes));
+      if (i % 2 == 0) resize_behind_the_dispatcher(t, bytes);
+      t.fill_(0.25);
+      return scaled + late * t;
+    });
+  };
+  check_wild(program, wild);
 }

@@ -4,7 +4,7 @@
 
 #include <torch/types.h>
 
-#include <reprise/libtorch/torch/storage_table.hpp>
+#include <reprise/libtorch/torch/pointer_hook.hpp>
 
 namespace reprise::testing {
 

@@ -21,7 +21,6 @@
 
 #include <reprise/base/error.hpp>
 #include <reprise/base/hash_bytes.hpp>
-#include <reprise/libtorch/record/graph_of.hpp>
 #include <reprise/libtorch/record/recording.hpp>
 
 namespace reprise {
@@ -81,7 +80,7 @@ class ContentChecks {
       throw Error(Errc::capture_failed, "verify: node " + std::to_string(node.index) + " (" +
                                             recording.calls[node.index].op_name() +
                                             ") must be recomputed, but its operand, " +
-                                            detail::describe(recording, operand) +
+                                            recording.describe(operand) +
                                             ", has changed since its first run");
   }
   /// `recomputed`: a call has run again and made this; else the bytes are those that the user's ops
@@ -94,9 +93,9 @@ class ContentChecks {
       return;
     throw Error(
         Errc::capture_failed,
-        "verify: " + (recomputed ? "recomputing " + detail::describe(recording, value) +
+        "verify: " + (recomputed ? "recomputing " + recording.describe(value) +
                                        " gave other bytes than its first run"
-                                 : detail::describe(recording, value) +
+                                 : recording.describe(value) +
                                        " was changed after its node ran, and not by an op"));
   }
 

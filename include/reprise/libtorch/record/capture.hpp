@@ -23,9 +23,9 @@
 #include <reprise/base/error.hpp>
 #include <reprise/graph/step_graph.hpp>
 #include <reprise/libtorch/record/graph_of.hpp>
-#include <reprise/libtorch/record/memory_limit.hpp>
 #include <reprise/libtorch/record/recorder.hpp>
 #include <reprise/libtorch/record/recording.hpp>
+#include <reprise/libtorch/residency/memory_limit.hpp>
 #include <reprise/libtorch/torch/model_tensors.hpp>
 #include <reprise/libtorch/torch/step_arguments.hpp>
 
@@ -240,13 +240,13 @@ template <class Run>
       step.refusal_ = "the .grad of " + leaves[i].name + " was taken away inside the step";
     if (!leaves[i].tensor.is_leaf() || !leaves[i].tensor.grad().defined()) continue;
     const ValueId gradient = recorder.value_of(leaves[i].tensor.grad());
-    if (!gradient.valid() || recorder.was_there_before(gradient)) continue;
+    if (!gradient.valid() || recorder.tables().was_there_before(gradient)) continue;
     outputs.push_back(gradient);
     step.gradient_of_.push_back(i);
   }
   step.recording_ = recorder.finish(std::move(outputs));
   if (limit) {
-    limit->bring_all_back();
+    limit->fetch_all();
     step.transfers_ = limit->stats();
   }
 
@@ -255,13 +255,12 @@ template <class Run>
   if (options.optimizer.step) {
     for (ValueId v : recording.kept)
       if (recording.calls[recording.values[v.index].producer.index].phase == Phase::optimizer)
-        recording.values[detail::root_of(recording, v).index].role = Role::optimizer_state;
+        recording.values[recording.owner_of(v).index].role = Role::optimizer_state;
     if (step.refusal_.empty())
       step.refusal_ =
           "the optimizer's step was recorded as well, whose numbers change from step to step";
   } else if (step.refusal_.empty() && !recording.kept.empty()) {
-    step.refusal_ = "the user's code still holds " +
-                    detail::describe(recording, recording.kept.front()) +
+    step.refusal_ = "the user's code still holds " + recording.describe(recording.kept.front()) +
                     " after the step; return it from the loss function to get it from every step";
   }
   for (ValueId v : recording.outputs)

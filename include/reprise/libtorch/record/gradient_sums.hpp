@@ -27,16 +27,6 @@ namespace reprise {
 
 namespace detail {
 
-/// The value that brought the storage that `v` lies in.
-inline ValueId root_of(const Recording& recording, ValueId v) {
-  while (recording.values[v.index].alias_of.valid() ||
-         recording.values[v.index].overwrites.valid()) {
-    const RecordedValue& value = recording.values[v.index];
-    v = value.alias_of.valid() ? value.alias_of : value.overwrites;
-  }
-  return v;
-}
-
 /// a + b, on the CPU, and nothing else.
 inline bool is_plain_sum(const Call& call) {
   if (call.kind != CallKind::op || call.phase != Phase::backward || !call.repeatable ||
@@ -53,7 +43,7 @@ inline bool is_plain_sum(const Call& call) {
 /// Whether the sum, made where this summand lies, would lie as it does in memory of its own.
 inline bool lies_alike(const Recording& recording, ValueId sum, ValueId summand) {
   const RecordedValue& made = recording.values[sum.index];
-  const RecordedValue& root = recording.values[root_of(recording, summand).index];
+  const RecordedValue& root = recording.values[recording.owner_of(summand).index];
   const Geometry &a = made.geometry, &b = recording.values[summand.index].geometry;
   return a == b && made.bytes == root.bytes && made.bytes > Bytes{0};
 }
@@ -65,12 +55,12 @@ inline std::vector<std::size_t> last_reads(const Recording& recording, std::size
   for (std::size_t i = 0; i < recording.calls.size(); ++i) {
     for (const ArgumentSlot& read : recording.calls[i].reads) {
       if (!read.value.valid()) continue;
-      std::size_t& until = last[root_of(recording, read.value).index];
+      std::size_t& until = last[recording.owner_of(read.value).index];
       until = std::max(until, may_linger(recording.calls[i]) ? never : i);
     }
   }
   for (const auto* list : {&recording.outputs, &recording.kept})
-    for (ValueId v : *list) last[root_of(recording, v).index] = never;
+    for (ValueId v : *list) last[recording.owner_of(v).index] = never;
   return last;
 }
 
@@ -96,8 +86,7 @@ inline bool is_worth_it(const Recording& recording, ValueId sum, bool outlives_s
     const ValueId sum = call.results[0].value, a = call.reads[0].value, b = call.reads[1].value;
     const bool fresh = !recording.values[sum.index].alias_of.valid() &&
                        !recording.values[sum.index].overwrites.valid();
-    if (!fresh || !a.valid() || !b.valid() ||
-        detail::root_of(recording, a) == detail::root_of(recording, b))
+    if (!fresh || !a.valid() || !b.valid() || recording.owner_of(a) == recording.owner_of(b))
       continue;
     // one is converted first, into a block
     if (recording.values[a.index].geometry.dtype != recording.values[b.index].geometry.dtype)
@@ -105,7 +94,7 @@ inline bool is_worth_it(const Recording& recording, ValueId sum, bool outlives_s
     if (!detail::is_worth_it(recording, sum, last[sum.index] == never)) continue;
     // what came last is what is made again most easily, should anybody ask for it
     for (ValueId summand : {b, a}) {
-      const ValueId root = detail::root_of(recording, summand);
+      const ValueId root = recording.owner_of(summand);
       const bool ends_here = recording.values[root.index].producer.valid() && last[root.index] == i;
       if (found[sum.index].valid() || !ends_here || !detail::lies_alike(recording, sum, summand))
         continue;

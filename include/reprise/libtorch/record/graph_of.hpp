@@ -94,7 +94,7 @@ inline std::string node_extra(const Call& call) {
 // may lie elsewhere the next time.
 inline std::int64_t relative_offset(const Recording& recording, ValueId v) {
   const Geometry &here = recording.values[v.index].geometry,
-                 &root = recording.values[root_of(recording, v).index].geometry;
+                 &root = recording.values[recording.owner_of(v).index].geometry;
   return here.dtype == root.dtype ? here.offset - root.offset : here.offset;
 }
 
@@ -114,23 +114,6 @@ inline std::string value_extra(const Recording& recording, ValueId v) {
   return extra;
 }
 
-inline std::string short_name(const std::string& op) {
-  const auto colon = op.rfind(':');
-  return colon == std::string::npos ? op : op.substr(colon + 1);
-}
-
-inline std::string node_name(const Call& call) {
-  const std::string op = short_name(call.op_name());
-  return call.path.empty() ? op : call.path + "/" + op;
-}
-
-inline std::string describe(const Recording& recording, ValueId v) {
-  const RecordedValue& value = recording.values[v.index];
-  if (!value.producer.valid()) return "'" + value.name + "'";
-  return "what node " + std::to_string(value.producer.index) + " (" +
-         node_name(recording.calls[value.producer.index]) + ") made";
-}
-
 // What the node reads, each once. A view of something persistent is read together with what it is a
 // view of: that is what ties the reader to its place among the updates.
 inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& call) {
@@ -143,7 +126,7 @@ inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& ca
   for (const ArgumentSlot& slot : call.reads) {
     if (!slot.value.valid()) continue;
     add(slot.value);
-    const ValueId root = root_of(recording, slot.value);
+    const ValueId root = recording.owner_of(slot.value);
     if (recording.values[root.index].persistent) add(root);
   }
   return inputs;
@@ -160,7 +143,7 @@ inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& ca
     std::string label = value.name;
     if (label.empty() && value.producer.valid()) {
       const Call& producer = recording.calls[value.producer.index];
-      label = detail::node_name(producer);
+      label = Recording::label(producer);
       const auto position = std::ranges::find(producer.results, ValueId{i}, &ResultSlot::value) -
                             producer.results.begin();
       if (position > 0) label += ":" + std::to_string(position);
@@ -181,7 +164,7 @@ inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& ca
     for (const ResultSlot& slot : call.results) outputs.push_back(slot.value);
     const bool over_summand = outputs.size() == 1 && summands[outputs[0].index].valid();
     builder.add_node({.id = static_cast<std::int64_t>(i),
-                      .name = detail::node_name(call),
+                      .name = Recording::label(call),
                       .op = call.op_name(),
                       .phase = call.phase,
                       .time = call.time,

@@ -164,6 +164,27 @@ struct Recording {
   Bytes base{};  ///< what existed at the start
   /// what existed at most: what the allocator would have held without a limit
   Bytes peak{};
+
+  /// The value that allocated the storage that `v` lies in.
+  [[nodiscard]] ValueId owner_of(ValueId v) const {
+    while (values[v.index].alias_of.valid() || values[v.index].overwrites.valid())
+      v = values[v.index].alias_of.valid() ? values[v.index].alias_of : values[v.index].overwrites;
+    return v;
+  }
+  /// "conv1/convolution": the call's path and its op, without the op's namespace.
+  [[nodiscard]] static std::string label(const Call& call) {
+    const std::string op = call.op_name();
+    const auto colon = op.rfind(':');
+    const std::string name = colon == std::string::npos ? op : op.substr(colon + 1);
+    return call.path.empty() ? name : call.path + "/" + name;
+  }
+  /// For messages: "'input.0'", or "what node 5 (conv1/convolution) made".
+  [[nodiscard]] std::string describe(ValueId v) const {
+    const RecordedValue& value = values[v.index];
+    if (!value.producer.valid()) return "'" + value.name + "'";
+    return "what node " + std::to_string(value.producer.index) + " (" +
+           label(calls[value.producer.index]) + ") made";
+  }
 };
 
 }  // namespace reprise

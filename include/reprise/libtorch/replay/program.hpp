@@ -236,7 +236,7 @@ class LibTorchProgram {
   // that the step itself has made are written as any other argument is.
   bool is_statistic(const Instruction& instruction, const ArgumentSlot& read) const {
     return instruction.again && is_moved_statistic(*instruction.call, read) &&
-           recording().values[detail::root_of(recording(), read.value).index].persistent;
+           recording().values[recording().owner_of(read.value).index].persistent;
   }
 
   std::uint32_t slot_read(const ProgramStep& step, ValueId v) const {
@@ -403,7 +403,7 @@ class LibTorchProgram {
     for (const HostResult& known : call.returned) {
       if (identical(known.value, stack[known.index])) continue;
       outcome.difference = "node " + std::to_string(instruction.node.index) + " (" +
-                           detail::node_name(call) + ") gave the host " +
+                           Recording::label(call) + ") gave the host " +
                            detail::attribute_of(stack[known.index]) + ", not " +
                            detail::attribute_of(known.value);
       return false;
@@ -426,7 +426,7 @@ class LibTorchProgram {
       const at::Tensor& made = slots_[instruction.stores[k].slot];
       if (made.sizes() == at::IntArrayRef(known.sizes)) continue;
       outcome.difference = "node " + std::to_string(instruction.node.index) + " (" +
-                           detail::node_name(*instruction.call) + ") made a tensor of shape " +
+                           Recording::label(*instruction.call) + ") made a tensor of shape " +
                            c10::str(made.sizes()) + ", not " +
                            c10::str(at::IntArrayRef(known.sizes));
       // Nothing was saved before it, so nothing can be put back: better no result than one that

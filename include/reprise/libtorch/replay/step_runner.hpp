@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <reprise/libtorch/record/capture.hpp>
-#include <reprise/libtorch/record/memory_limit.hpp>
+#include <reprise/libtorch/residency/memory_limit.hpp>
 #include <reprise/libtorch/replay/isolated_ops.hpp>
 #include <reprise/libtorch/replay/program.hpp>
 #include <reprise/libtorch/torch/generator_state.hpp>
@@ -148,10 +148,12 @@ class StepRunner {
     profile.bandwidth_in = limit_->stats().bandwidth_in();
     for (std::size_t i = 0; i < storage_of_.size(); ++i) {
       if (storage_of_[i] == no_storage) continue;
-      const TransferStats& stats = limit_->stats_of(storage_of_[i]);
-      if (stats.moved_out == 0 || stats.brought_back == 0) continue;
-      profile.storages[i].swap_out = {stats.time_out.count / static_cast<double>(stats.moved_out)};
-      profile.storages[i].swap_in = {stats.time_in.count / static_cast<double>(stats.brought_back)};
+      const TransferStats* stats = limit_->stats_of(storage_of_[i]);
+      if (stats == nullptr || stats->brought_back == 0) continue;
+      profile.storages[i].swap_out = {stats->time_out.count /
+                                      static_cast<double>(stats->moved_out)};
+      profile.storages[i].swap_in = {stats->time_in.count /
+                                     static_cast<double>(stats->brought_back)};
       profile.storages[i].measured = true;
     }
   }

@@ -15,14 +15,14 @@
 
 namespace reprise {
 
-/// Bytes held through one allocator: now, and at most since the last reset. What is moved out of
-/// memory for a while (see memory_limit.hpp) is not held, but it exists: existing() is what would
-/// be held without a limit.
+/// Bytes held through one allocator: now, and at most since the last reset. What is evicted or
+/// spilled for a while (residency.hpp) is absent: it is not held, but it exists. existing() is what
+/// would be held without a limit.
 class ByteCounter {
  public:
   [[nodiscard]] Bytes live() const { return {live_.load(std::memory_order_relaxed)}; }
   [[nodiscard]] Bytes existing() const {
-    return {live_.load(std::memory_order_relaxed) + out_.load(std::memory_order_relaxed)};
+    return {live_.load(std::memory_order_relaxed) + absent_.load(std::memory_order_relaxed)};
   }
   [[nodiscard]] Bytes peak() const { return {peak_.load(std::memory_order_relaxed)}; }
   [[nodiscard]] Bytes existing_peak() const {
@@ -61,7 +61,7 @@ class ByteCounter {
 
   std::uint64_t add(std::int64_t bytes) {
     const std::int64_t now = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-    const std::int64_t exists = now + out_.load(std::memory_order_relaxed);
+    const std::int64_t exists = now + absent_.load(std::memory_order_relaxed);
     raise(peak_, now);
     raise(existing_peak_, exists);
     raise(window_, exists);
@@ -72,13 +72,16 @@ class ByteCounter {
   void restore(std::int64_t bytes) {
     const std::int64_t now = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     raise(peak_, now);
-    raise(existing_peak_, now + out_.load(std::memory_order_relaxed));
+    raise(existing_peak_, now + absent_.load(std::memory_order_relaxed));
     raise(reserved_peak_, now + spare_.load(std::memory_order_relaxed));
   }
   void remove(std::int64_t bytes) { live_.fetch_sub(bytes, std::memory_order_relaxed); }
 
-  /// So many bytes are moved out (negative: are back, or have died out there).
-  void move_out(std::int64_t bytes) { out_.fetch_add(bytes, std::memory_order_relaxed); }
+  /// `bytes` are not in memory, but would be without a limit: they were evicted or spilled.
+  void add_absent(Bytes bytes) { absent_.fetch_add(bytes.count, std::memory_order_relaxed); }
+  /// They are back, or would have been freed by now. Also of bytes that only Reprise keeps: without
+  /// a limit they would not exist.
+  void remove_absent(Bytes bytes) { absent_.fetch_sub(bytes.count, std::memory_order_relaxed); }
 
   /// So many bytes would exist beside all others, were they not written over some of them
   /// (block_takeover.hpp).
@@ -91,7 +94,8 @@ class ByteCounter {
 
   /// Nothing is held.
   void restart() {
-    for (auto* bytes : {&live_, &out_, &peak_, &existing_peak_, &window_, &spare_, &reserved_peak_})
+    for (auto* bytes :
+         {&live_, &absent_, &peak_, &existing_peak_, &window_, &spare_, &reserved_peak_})
       bytes->store(0, std::memory_order_relaxed);
   }
 
@@ -102,8 +106,8 @@ class ByteCounter {
     }
   }
 
-  std::atomic<std::int64_t> live_{0}, out_{0}, peak_{0}, existing_peak_{0}, window_{0}, spare_{0},
-      reserved_peak_{0};
+  std::atomic<std::int64_t> live_{0}, absent_{0}, peak_{0}, existing_peak_{0}, window_{0},
+      spare_{0}, reserved_peak_{0};
   std::atomic<std::uint64_t> serial_{0};
 };
 

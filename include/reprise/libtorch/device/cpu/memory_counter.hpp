@@ -34,9 +34,13 @@ class MemoryCounter : public ByteCounter {
     ByteCounter::add_spare(bytes);
     if (ByteCounter* step = StepBytes::here()) step->add_spare(bytes);
   }
-  void move_out(std::int64_t bytes) {
-    ByteCounter::move_out(bytes);
-    if (ByteCounter* step = StepBytes::here_or_only()) step->move_out(bytes);
+  void add_absent(Bytes bytes) {
+    ByteCounter::add_absent(bytes);
+    if (ByteCounter* step = StepBytes::here_or_only()) step->add_absent(bytes);
+  }
+  void remove_absent(Bytes bytes) {
+    ByteCounter::remove_absent(bytes);
+    if (ByteCounter* step = StepBytes::here_or_only()) step->remove_absent(bytes);
   }
   void note_beside(std::int64_t bytes) {
     ByteCounter::note_beside(bytes);

@@ -71,11 +71,11 @@ class ProtectedBlocks {
     const auto count = static_cast<std::int64_t>(bytes);
     cpu_memory().remove(count);
     StepBytes::freed(counted.made_by, counted.serial, count);
-    cpu_memory().move_out(count);
+    cpu_memory().add_absent({count});
   }
   static void is_back(std::size_t bytes, Counted counted) {
     const auto count = static_cast<std::int64_t>(bytes);
-    cpu_memory().move_out(-count);
+    cpu_memory().remove_absent({count});
     cpu_memory().restore(count);
     StepBytes::restored(counted.made_by, counted.serial, count);
   }
@@ -210,7 +210,7 @@ class ProtectedBlocks {
     if (it == blocks_.end()) return false;
     const bool spilled = it->second.file != nullptr, away = spilled || it->second.evicted;
     if (spilled) it->second.file->release(it->second.place);
-    if (away) cpu_memory().move_out(-static_cast<std::int64_t>(bytes));
+    if (away) cpu_memory().remove_absent({static_cast<std::int64_t>(bytes)});
     open(it);
     return away;
   }

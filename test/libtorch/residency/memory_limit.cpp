@@ -11,7 +11,7 @@
 #include <reprise_test/eager.hpp>
 
 #include <reprise/graph/diff.hpp>
-#include <reprise/libtorch/record/memory_limit.hpp>
+#include <reprise/libtorch/residency/memory_limit.hpp>
 
 using namespace reprise;
 using namespace reprise::testing;

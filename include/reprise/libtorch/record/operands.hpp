@@ -1,0 +1,186 @@
+#pragma once
+// Which values an op reads.
+//
+//   read(tensor) ──▶ known storage, version and geometry?  that value
+//                    known storage, another geometry?      a view that was made before a write: an alias call says so
+//                    unknown storage?                      a tensor from before the step, a wrapped number, or something
+//                                                          made behind the dispatcher (then the step cannot be run again)
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <reprise/libtorch/record/recording_tables.hpp>
+#include <reprise/libtorch/record/user_access.hpp>
+#include <reprise/libtorch/record/wrapped_numbers.hpp>
+#include <reprise/libtorch/torch/kept_lists.hpp>
+
+namespace reprise {
+
+/// What may hold tensors, or anything else, for as long as it lives: c10d's works hold what they
+/// send.
+[[nodiscard]] inline bool is_object(const c10::IValue& value) {
+  return value.isStorage() || value.isObject() || value.isPyObject() || value.isFuture() ||
+         value.isCapsule() || value.isRRef() || value.isTuple() || value.isGenericDict() ||
+         value.isBlob();
+}
+
+class OperandReader {
+ public:
+  OperandReader(RecordingTables& tables, WrappedNumbers& numbers, UserAccess& access)
+      : tables_(tables), numbers_(numbers), access_(access) {}
+
+  /// Nothing runs again that reads memory of the user's own: its tensor may be gone by then, and
+  /// the bytes another frame.
+  void forbid_recompute_from_foreign() { forbids_foreign_ = true; }
+
+  /// Tells of a tensor that is there before the step. Two that share a storage are one value, or
+  /// views of one.
+  void add_known(const at::Tensor& tensor, Origin origin, std::size_t index, Role role,
+                 std::string name) {
+    const StorageIndex known = tables_.storage_of(tensor);
+    if (known == no_storage) {
+      const ValueId v = tables_.add_persistent(tensor, origin, index, role, std::move(name));
+      if (origin == Origin::parameter || origin == Origin::buffer)
+        tables_.contents(tables_.storage_of(v)).registered = tensor.unsafeGetTensorImpl();
+      access_.watch(v);
+      access_.find_shared_memory(tables_.storage_of(v));
+      return;
+    }
+    if (!tables_.view_of(known, tensor).valid()) tables_.add_alias(known, geometry_of(tensor));
+  }
+
+  /// Everything that the call reads, and its other arguments.
+  void read_arguments(Call& call, c10::ArrayRef<c10::IValue> arguments) {
+    call.args.reserve(arguments.size());
+    for (std::size_t i = 0; i < arguments.size(); ++i)
+      read_argument(call, static_cast<std::uint32_t>(i), arguments[i]);
+  }
+
+  /// The value that this tensor is now; none if it is not plain memory. `reader` is for messages.
+  ValueId read(const at::Tensor& tensor, const std::string& reader) {
+    if (!is_plain(tensor)) {
+      tables_.refuse(tables_.at_next_node(reader) +
+                     " reads a tensor that is not plain strided memory (" +
+                     c10::str(tensor.layout()) + ")");
+      return {};
+    }
+    const StorageIndex s = tables_.storage_of(tensor);
+    if (s == no_storage) return add_preexisting(tensor, reader);
+    static_cast<void>(access_.find_writes(s));
+    access_.record_user_writes(s);
+    if (const ValueId known = tables_.view_of(s, tensor); known.valid()) {
+      if (known == tables_.contents(s).owner && is_alias_from_outside(s, tensor))
+        tables_.recording().reads_aliases = true;
+      return known;
+    }
+    // Views of what is from before the step are made by ops, or told of by add_known(). This one
+    // was made outside.
+    if (tables_.is_persistent(s))
+      tables_.refuse(tables_.at_next_node(reader) +
+                     " reads a tensor of the user's that shares memory with '" +
+                     tables_.value(tables_.contents(s).owner).name + "', but is not it");
+    return tables_.add_alias(s, geometry_of(tensor));
+  }
+
+  /// A storage that no op of this step has made.
+  ValueId add_preexisting(const at::Tensor& tensor, const std::string& reader) {
+    const c10::DataPtr& data = tensor.storage().data_ptr();
+    const bool in_step = CountingAllocator::serial_of(data) > tables_.start_serial();
+    if (WrappedNumbers::is_number(tensor, in_step)) return numbers_.add(tensor);
+    if (in_step) {
+      tables_.refuse(tables_.at_next_node(reader) +
+                     " reads a tensor that was made in the step behind the dispatcher, where "
+                     "Reprise cannot see it");
+      return numbers_.add_unseen(tensor);
+    }
+    const std::string number = std::to_string(captured_++);
+    const ValueId v = tables_.user_phase() == Phase::optimizer
+                          ? tables_.add_persistent(tensor, Origin::captured, 0,
+                                                   Role::optimizer_state, "optimizer." + number)
+                          : tables_.add_persistent(tensor, Origin::captured, 0, Role::constant,
+                                                   "captured." + number);
+    access_.watch(v);
+    access_.find_shared_memory(tables_.storage_of(v));
+    return v;
+  }
+
+ private:
+  void read_argument(Call& call, std::uint32_t arg, const c10::IValue& argument) {
+    if (argument.isTensor()) {
+      const at::Tensor& tensor = argument.toTensor();
+      if (tensor.defined()) add_read(call, arg, -1, tensor);
+      call.args.emplace_back(tensor.defined() ? c10::IValue() : argument);
+      return;
+    }
+    if (argument.isTensorList() || (argument.isList() && holds_tensors(argument))) {
+      std::int32_t element = 0;
+      for (const c10::IValue& item : argument.toListRef()) {
+        if (item.isTensor() && item.toTensor().defined())
+          add_read(call, arg, element, item.toTensor());
+        ++element;
+      }
+      call.args.push_back(blank_list(argument));
+      return;
+    }
+    // c10d's all-gather
+    if (argument.isList() && !argument.toListRef().empty() && argument.toListRef()[0].isList())
+      return read_list_of_lists(call, arg, argument);
+    if (is_object(argument)) {
+      tables_.refuse_call(call, tables_.at_next_node(call.facts->name) +
+                                    " takes an argument that cannot be kept for another run");
+      call.args.emplace_back();
+      return;
+    }
+    if (argument.isGenerator() && argument.toGenerator().defined() &&
+        argument.toGenerator() != at::detail::getDefaultCPUGenerator())
+      tables_.refuse_call(call, tables_.at_next_node(call.facts->name) +
+                                    " draws from a generator of the user's own, whose state at the "
+                                    "next step cannot be known");
+    call.args.push_back(argument.isIntList() ? kept_list(argument) : argument);
+  }
+
+  void read_list_of_lists(Call& call, std::uint32_t arg, const c10::IValue& argument) {
+    std::int32_t element = 0;
+    for (const c10::IValue& items : argument.toListRef())
+      for (const c10::IValue& item : items.toListRef()) {
+        if (item.isTensor() && item.toTensor().defined())
+          add_read(call, arg, element, item.toTensor());
+        ++element;
+      }
+    tables_.refuse_call(call, tables_.at_next_node(call.facts->name) + " takes lists of lists");
+    call.args.emplace_back();
+  }
+
+  void add_read(Call& call, std::uint32_t arg, std::int32_t element, const at::Tensor& tensor) {
+    call.reads.push_back({arg, element, read(tensor, call.facts->name)});
+    const ValueId v = call.reads.back().value;
+    const StorageIndex s = tables_.storage_of(v);
+    if (forbids_foreign_ && s != no_storage && tables_.contents(s).foreign) call.repeatable = false;
+    if (v.valid()) return;
+    call.repeatable = false;
+    call.opaque = true;
+  }
+
+  // It lies just as the parameter does, but is another tensor, and no op of the step has made it
+  // (detach(), say).
+  [[nodiscard]] bool is_alias_from_outside(StorageIndex s, const at::Tensor& tensor) const {
+    const StorageRecord::Contents& known = tables_.contents(s);
+    if (known.registered == nullptr || known.registered == tensor.unsafeGetTensorImpl())
+      return false;
+    return std::ranges::none_of(known.views, [&](ValueId v) {
+      return v != known.owner && lies_as(tensor, tables_.value(v).geometry);
+    });
+  }
+
+  RecordingTables& tables_;
+  WrappedNumbers& numbers_;
+  UserAccess& access_;
+  std::size_t captured_ = 0;
+  bool forbids_foreign_ = false;
+};
+
+}  // namespace reprise

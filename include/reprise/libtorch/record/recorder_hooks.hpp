@@ -1,0 +1,41 @@
+#pragma once
+// What later stages do around each op that a Recorder records.
+//
+//   before ─▶ (the recorder reads the arguments) ─▶ ready ─▶ the op runs ─▶ after, or failed
+
+#include <span>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/record/recording.hpp>
+#include <reprise/libtorch/residency/storage_record.hpp>
+
+namespace reprise {
+
+struct RecorderHooks {
+  virtual ~RecorderHooks() = default;
+  /// The op has not run; `arguments` are its own. Anything that it reads may be brought back here.
+  virtual void before(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> /*arguments*/) {
+  }
+  /// The op has not run, but is known as a call: what it reads and which storages it will write.
+  virtual void ready(const Call& /*call*/, std::span<const StorageIndex> /*writes*/) {}
+  /// The op has run and has become `node`.
+  virtual void after(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> /*results*/,
+                     NodeId /*node*/) {}
+  /// The op threw; it may have written to these.
+  virtual void failed(const Call& /*call*/, std::span<const StorageIndex> /*writes*/) {}
+  /// Asked about the op's allocations on a thread that has joined the step.
+  virtual MemoryGate* gate() { return nullptr; }
+  /// An op on a thread that has joined the step is over.
+  virtual void left() {}
+  /// User code asks for a pointer to write through. True if that is dealt with: the recording then
+  /// remains of use.
+  virtual bool host_access(StorageIndex /*storage*/) { return false; }
+  /// Comes before host_access() if the write was found out from the contents, and so too late: user
+  /// code has written already. May throw.
+  virtual void host_wrote(StorageIndex /*storage*/) {}
+};
+
+}  // namespace reprise

@@ -1,0 +1,242 @@
+#pragma once
+// What an op has written and made.
+//
+//   h = relu_(h)         note_write:   a new version of h's storage; of a parameter, an update
+//   y = add(h, x)        note_results: a new storage that y owns
+//   v = y.t()                          a view of y
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include <reprise/libtorch/record/operands.hpp>
+#include <reprise/libtorch/record/recording_tables.hpp>
+#include <reprise/libtorch/record/user_access.hpp>
+#include <reprise/libtorch/torch/dispatch_hook.hpp>
+
+namespace reprise {
+
+/// A storage that the running op is about to write.
+struct PendingWrite {
+  ArgumentSlot slot;
+  StorageIndex storage;
+  Bytes bytes_before;
+  /// for as long as the op runs: an op may change how it lies in its storage, too (transpose_,
+  /// resize_)
+  at::Tensor tensor;
+};
+using PendingWrites = c10::SmallVector<PendingWrite, 2>;
+
+class ResultNotes {
+ public:
+  ResultNotes(RecordingTables& tables, OperandReader& operands, UserAccess& access)
+      : tables_(tables), operands_(operands), access_(access) {}
+
+  [[nodiscard]] PendingWrites writes_of(const Call& call,
+                                        c10::ArrayRef<c10::IValue> arguments) const {
+    PendingWrites writes;
+    for (const ArgumentSlot& slot : call.reads) {
+      if (!slot.value.valid() || (!call.facts->writes[slot.arg] && !call.facts->may_write &&
+                                  !is_moved_statistic(call, slot)))
+        continue;
+      const StorageIndex s = tables_.storage_of(slot.value);
+      if (s == no_storage) continue;
+      writes.push_back(
+          {slot, s, tables_.contents(s).bytes, element_of(arguments[slot.arg], slot.element)});
+    }
+    return writes;
+  }
+
+  /// Returns the bytes that the op has allocated for what it writes: those of an output that was
+  /// made larger.
+  Bytes note_write(Call& call, NodeId node, const PendingWrite& write) {
+    StorageRecord::Contents& known = tables_.contents(write.storage);
+    const auto storage = tables_.records().lock(write.storage);
+    const Bytes now = storage ? RecordingTables::bytes_of(*storage) : write.bytes_before;
+    const bool resized = now != write.bytes_before;
+    if (known.persistent && resized) {
+      end_persistent(known, call);
+    } else if (known.persistent) {
+      note_update(call, write.storage);
+      for (const StorageIndex other : access_.sharing_memory_with(write.storage))
+        note_update(call, other);
+      if (!call.facts->moves_statistics()) call.repeatable = false;
+      return {};
+    }
+    RecordedValue value;
+    value.geometry = geometry_of(write.tensor);
+    value.producer = node;
+    value.role = RecordingTables::role_in(call.phase);
+    if (resized) value.bytes = now;
+    else value.overwrites = write.slot.value;
+    const ValueId v = tables_.add_value(std::move(value), write.storage);
+    call.results.push_back({ResultSlot::From::argument, write.slot.arg, write.slot.element, v});
+    if (!tables_.made_by(node, known)) known.views.clear();
+    known.views.push_back(v);
+    known.bytes = now;
+    known.digest.reset();
+    known.made_without_tensors = known.made_without_tensors && reads_one_storage(call);
+    if (known.pointer_taken && storage) UserAccess::remember(known, *storage);
+    return resized ? now : Bytes{};  // its old block exists until the op has filled the new one
+  }
+
+  /// Returns the bytes of what the op has made.
+  Bytes note_results(Call& call, NodeId node, c10::ArrayRef<c10::IValue> results) {
+    Bytes made{};
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const c10::IValue& result = results[i];
+      if (result.isTensor()) {
+        made += note_result(call, node, static_cast<std::uint32_t>(i), -1, result.toTensor());
+      } else if (result.isTensorList()) {
+        std::int32_t element = 0;
+        for (const c10::IValue& item : result.toListRef())
+          made +=
+              note_result(call, node, static_cast<std::uint32_t>(i), element++, item.toTensor());
+      } else if (is_object(result)) {
+        tables_.refuse_call(call, call.facts->name + " (node " + std::to_string(node.index) +
+                                      ") returns an object, which cannot be kept for another run");
+      } else if (call.facts->reads_to_host) {
+        call.returned.push_back({static_cast<std::uint32_t>(i), result});
+      }
+    }
+    return made;
+  }
+
+ private:
+  // Elements of a list of lists are numbered through.
+  static at::Tensor element_of(const c10::IValue& argument, std::int32_t element) {
+    if (element < 0) return argument.toTensor();
+    const auto list = argument.toListRef();
+    auto index = static_cast<std::size_t>(element);
+    if (!list[0].isList()) return list[index].toTensor();
+    std::size_t which = 0;
+    while (index >= list[which].toListRef().size()) index -= list[which++].toListRef().size();
+    return list[which].toListRef()[index].toTensor();
+  }
+
+  void note_update(Call& call, StorageIndex s) const {
+    const StorageRecord::Contents& known = tables_.contents(s);
+    if (known.persistent && std::ranges::find(call.updates, known.owner) == call.updates.end())
+      call.updates.push_back(known.owner);
+  }
+
+  // A tensor from before the step was given a larger block: the old one ends here, and the new one
+  // is made in the step.
+  void end_persistent(StorageRecord::Contents& known, Call& call) {
+    const auto updates = [&](const Call& earlier) {
+      return std::ranges::find(earlier.updates, known.owner) != earlier.updates.end();
+    };
+    RecordedValue& before = tables_.recording().values[known.owner.index];
+    tables_.refuse("'" + before.name + "' from before the step was given a larger block in it");
+    if (std::ranges::any_of(tables_.recording().calls, updates)) {
+      tables_.do_not_plan("'" + before.name + "' was written, and then given a larger block");
+    } else {
+      before.persistent = false;
+      before.initial = true;
+    }
+    known.persistent = false;
+    call.repeatable = false;
+  }
+
+  // fill_(t, 3) leaves t independent of data, copy_(t, x) does not.
+  [[nodiscard]] bool reads_one_storage(const Call& call) const {
+    const StorageIndex first = tables_.storage_of(call.reads.front().value);
+    return std::ranges::none_of(call.reads, [&](const ArgumentSlot& slot) {
+      return slot.value.valid() && tables_.storage_of(slot.value) != first;
+    });
+  }
+
+  Bytes note_result(Call& call, NodeId node, std::uint32_t index, std::int32_t element,
+                    const at::Tensor& tensor) {
+    if (!tensor.defined()) return {};
+    if (!is_plain(tensor)) {
+      call.opaque = true;
+      tables_.refuse_call(call, call.facts->name + " (node " + std::to_string(node.index) +
+                                    ") makes a tensor that is not plain strided memory (" +
+                                    c10::str(tensor.layout()) + ")");
+      return note_parts(call, node, index, tensor);
+    }
+    const StorageIndex known = tables_.storage_of(tensor);
+    if (known != no_storage) {
+      note_view(call, node, index, element, known, geometry_of(tensor));
+      return {};
+    }
+    // set_, or an op of another library that has kept it
+    if (!call.facts->repeatable && tables_.is_from_before(tensor)) {
+      static_cast<void>(operands_.add_preexisting(tensor, call.facts->name));
+      return {};
+    }
+    const StorageIndex s = tables_.records().add(tensor.storage());
+    RecordedValue value;
+    value.geometry = geometry_of(tensor);
+    value.producer = node;
+    value.role = RecordingTables::role_in(call.phase);
+    value.bytes = RecordingTables::bytes_of(tensor.storage());
+    const Bytes bytes = value.bytes;
+    // a file that is mapped, a copy that shares a block
+    tables_.contents(s).foreign = RecordingTables::is_foreign(tensor.storage());
+    tables_.contents(s).made_without_tensors = call.reads.empty() && !call.facts->random;
+    const ValueId v = tables_.add_owner(std::move(value), s);
+    call.results.push_back({ResultSlot::From::returned, index, element, v});
+    return bytes;
+  }
+
+  // What a sparse tensor consists of: plain tensors, whose bytes count, though what reads them
+  // through the sparse one is not seen.
+  Bytes note_parts(Call& call, NodeId node, std::uint32_t index, const at::Tensor& tensor) {
+    const c10::impl::ExcludeDispatchKeyGuard unseen(DispatchHook::above());
+    Bytes made{};
+    const auto note = [&](const at::Tensor& part) {
+      if (part.defined() && is_plain(part) && tables_.storage_of(part) == no_storage &&
+          !tables_.is_from_before(part))
+        made += note_result(call, node, index, -1, part);
+    };
+    if (tensor.layout() == at::kSparse) {
+      note(tensor._indices());
+      note(tensor._values());
+    } else if (tensor.layout() == at::kSparseCsr || tensor.layout() == at::kSparseBsr) {
+      note(tensor.crow_indices());
+      note(tensor.col_indices());
+      note(tensor.values());
+    } else if (tensor.layout() == at::kSparseCsc || tensor.layout() == at::kSparseBsc) {
+      note(tensor.ccol_indices());
+      note(tensor.row_indices());
+      note(tensor.values());
+    }
+    return made;
+  }
+
+  // A result over a storage that was there before: what the op wrote, or a view.
+  void note_view(Call& call, NodeId node, std::uint32_t index, std::int32_t element, StorageIndex s,
+                 Geometry geometry) {
+    StorageRecord::Contents& known = tables_.contents(s);
+    for (ValueId view : known.views) {
+      if (!(tables_.value(view).geometry == geometry)) continue;
+      const bool written =
+          std::ranges::any_of(call.updates, [&](ValueId v) { return v == known.owner; });
+      if (written || tables_.value(view).producer == node) return;
+    }
+    RecordedValue value;
+    value.geometry = std::move(geometry);
+    value.alias_of = known.views.front();
+    for (const ArgumentSlot& slot : call.reads)
+      if (slot.value.valid() && tables_.storage_of(slot.value) == s &&
+          !tables_.made_by(node, known))
+        value.alias_of = slot.value;
+    value.producer = node;
+    value.role = RecordingTables::role_in(call.phase);
+    const ValueId v = tables_.add_value(std::move(value), s);
+    known.views.push_back(v);
+    call.results.push_back({ResultSlot::From::returned, index, element, v});
+  }
+
+  RecordingTables& tables_;
+  OperandReader& operands_;
+  UserAccess& access_;
+};
+
+}  // namespace reprise

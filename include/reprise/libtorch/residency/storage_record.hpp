@@ -1,0 +1,229 @@
+#pragma once
+// Everything that is known of one storage of a step, in one record, and the records of all storages
+// that the step has touched.
+//
+//   records[3]   identity   which StorageImpl it is, held weakly
+//                contents   what the recorder knows: its owner v7, the values of its current version v9, v10
+//                residency  where its bytes are: resident, evicted, spilled, …
+//                use        who needs it: pinned, unread, last used by op 12
+//
+//   StorageIndex s = records.find(tensor);         // 3
+//   c10::DataPtr bytes = records.empty(s);         // whoever holds a tensor over it now holds an empty one
+//   records.refill(s, std::move(bytes));           // and now a full one again; views follow their storage
+//
+// Each storage is held weakly: a record never keeps memory alive, yet the weak pointer keeps the
+// address from being reused, so that an address names one storage until its record is told to
+// forget it.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/SmallVector.h>
+
+#include <reprise/base/error.hpp>
+#include <reprise/base/flat_index.hpp>
+#include <reprise/base/ids.hpp>
+#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/cpu/spill_file.hpp>
+#include <reprise/libtorch/torch/pointer_hook.hpp>
+
+namespace reprise {
+
+using StorageIndex = std::uint32_t;
+inline constexpr StorageIndex no_storage = ~StorageIndex{0};
+
+/// Where the bytes of a storage are.
+enum class ResidencyState : std::uint8_t {
+  foreign,           ///< not from our allocator: never touched
+  resident,          ///< under the user's tensors
+  orphaned,          ///< the user's tensors have died, the bytes are kept
+  evicted,           ///< the user's tensors are there, the bytes are not
+  spilled,           ///< in the spill file
+  orphaned_spilled,  ///< in the spill file, and the user's tensors have died
+  dead,              ///< neither tensors nor bytes
+};
+
+struct Tombstone;
+
+struct StorageRecord {
+  struct Identity {
+    c10::weak_intrusive_ptr<c10::StorageImpl> weak;
+    c10::StorageImpl* storage;  ///< valid memory until forgotten, a live object only while alive()
+    bool pointer_watched = false;
+    bool emptied = false;
+  };
+
+  /// What the recorder knows.
+  struct Contents {
+    bool persistent = false;  ///< from before the step
+    /// memory of the user's own (from_blob), which may go or change without a word
+    bool foreign = false;
+    bool number = false;                ///< wrapped by LibTorch, and kept by somebody
+    bool made_without_tensors = false;  ///< its contents do not depend on data: a factory's result
+    bool pointer_taken = false;         ///< user code has had a pointer to it
+    /// if a pointer was taken: its contents when an op last saw it; empty if none has
+    std::vector<std::byte> seen{};
+    /// without LibTorch's hook, of what user code may well fill: as an op has left it
+    std::optional<std::uint64_t> digest{};
+    Bytes bytes{};
+    ValueId owner{};
+    /// of a parameter or buffer: the tensor itself, to be compared only
+    const c10::TensorImpl* registered = nullptr;
+    c10::SmallVector<ValueId, 2> views{};  ///< the values of its current version
+  };
+
+  /// Where its bytes are (residency.hpp).
+  struct Residency {
+    ResidencyState state = ResidencyState::foreign;
+    Bytes bytes{};
+    c10::Storage orphan{};  ///< has the bytes while no tensor of the user's does
+    SpillFile::Place place{};
+    Tombstone* tombstone = nullptr;
+    void* data = nullptr;         ///< while it is resident, or spilled or evicted in its place
+    bool spillable = true;        ///< else the block is too small to keep its address
+    bool in_place = false;        ///< spilled or evicted, and the block keeps its address
+    bool writes_watched = false;  ///< write_watch.hpp; `data` is valid
+  };
+
+  /// Who needs it (guided/).
+  struct Use {
+    bool pinned = false;          ///< never evicted or spilled
+    bool user_may_write = false;  ///< user code may write it at any time
+    /// an op of another library has it, and may write it whenever it likes
+    bool lingers = false;
+    /// when it dies, a release call is recorded: Reprise cannot recompute it, so the plan must know
+    /// how long it lives
+    bool death_is_recorded = false;
+    bool unread = false;  ///< no op has read its data: user code may be about to
+    bool user_may_fill =
+        false;  ///< and it was made from nothing: user code may be about to fill it
+    /// an op threw while it wrote: the contents are not those of any value
+    bool corrupt = false;
+    std::uint32_t pin_count = 0;   ///< runs that need it just now
+    std::uint32_t instance = ~0u;  ///< of the plan: the storage instance that lies in it
+    std::uint64_t last_use = 0;    ///< online: the op that used it last
+    Microseconds cost{};           ///< online: to have it back, when that was last looked at
+  };
+
+  Identity identity;
+  Contents contents{};
+  Residency residency{};
+  Use use{};
+};
+
+class StorageRecords {
+ public:
+  /// Index of the storage, or no_storage.
+  [[nodiscard]] StorageIndex find(const c10::StorageImpl* storage) const {
+    const StorageIndex s = index_.find(key_of(storage));
+    return s != no_storage && records_[s].identity.storage == storage ? s : no_storage;
+  }
+
+  StorageIndex add(const c10::Storage& storage) {
+    const auto index = static_cast<StorageIndex>(records_.size());
+    index_.assign(key_of(storage.unsafeGetStorageImpl()), index);
+    records_.push_back(
+        {.identity = {storage.getWeakStorageImpl(), storage.unsafeGetStorageImpl()}});
+    return index;
+  }
+
+  [[nodiscard]] StorageRecord& operator[](StorageIndex s) { return records_[s]; }
+  [[nodiscard]] const StorageRecord& operator[](StorageIndex s) const { return records_[s]; }
+  [[nodiscard]] std::size_t size() const { return records_.size(); }
+  void reserve(std::size_t storages) {
+    records_.reserve(storages);
+    index_.reserve(storages);
+  }
+
+  /// A strong pointer while it is in scope; null if the storage has died.
+  [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> lock(StorageIndex s) const {
+    return records_[s].identity.weak.lock();
+  }
+  [[nodiscard]] bool alive(StorageIndex s) const {
+    return records_[s].identity.weak.use_count() > 0;
+  }
+  [[nodiscard]] bool emptied(StorageIndex s) const { return records_[s].identity.emptied; }
+  /// Whether two storages that have their bytes lie in the same memory.
+  [[nodiscard]] bool overlap(StorageIndex a, StorageIndex b) const {
+    const auto one = lock(a), other = lock(b);
+    if (!one || !other || one->device() != other->device()) return false;
+    const auto begin = [](const auto& storage) {
+      return reinterpret_cast<std::uintptr_t>(storage->_mutable_data_ptr_no_checks().get());
+    };
+    if (begin(one) == 0 || begin(other) == 0) return false;
+    return begin(one) < begin(other) + other->nbytes() && begin(other) < begin(one) + one->nbytes();
+  }
+
+  /// It has died: what little memory it still takes, among larger blocks that want to become one,
+  /// is given back.
+  void forget(StorageIndex s) {
+    records_[s].identity.storage = nullptr;
+    records_[s].identity.weak.reset();
+  }
+
+  /// Takes the bytes out from under every tensor over the storage. Only blocks of the counting
+  /// allocator may be taken. `when_dead` is what the storage holds meanwhile: no data, but perhaps
+  /// a deleter that tells of its death.
+  [[nodiscard]] c10::DataPtr empty(StorageIndex s,
+                                   c10::DataPtr when_dead = {nullptr,
+                                                             c10::Device(c10::DeviceType::CPU)}) {
+    const auto storage = lock(s);
+    if (!storage)
+      throw Error(Errc::bad_argument,
+                  "storage " + std::to_string(s) + " has died: there is nothing to empty");
+    if (emptied(s))
+      throw Error(Errc::bad_argument, "storage " + std::to_string(s) + " is empty already");
+    c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+    if (!CountingAllocator::owns(data))
+      throw Error(Errc::bad_argument,
+                  "storage " + std::to_string(s) +
+                      " holds memory of another allocator, which is never moved");
+    c10::DataPtr taken = std::exchange(data, std::move(when_dead));
+    records_[s].identity.emptied = true;
+    return taken;
+  }
+
+  /// Puts bytes back. If the storage has died meanwhile, they are released.
+  void refill(StorageIndex s, c10::DataPtr&& data) {
+    if (!emptied(s))
+      throw Error(Errc::bad_argument, "storage " + std::to_string(s) + " is not empty");
+    records_[s].identity.emptied = false;
+    if (const auto storage = lock(s)) storage->set_data_ptr_noswap(std::move(data));
+  }
+
+  /// Somebody else has put bytes back.
+  void note_filled(StorageIndex s) { records_[s].identity.emptied = false; }
+
+  /// Asks to be told when user code takes a pointer. `on_access` gets the storage and may not touch
+  /// its data through it.
+  void watch_pointers(StorageIndex s, PointerHook on_access) {
+    StorageRecord::Identity& id = records_[s].identity;
+    if (id.pointer_watched || id.weak.use_count() == 0) return;
+    id.pointer_watched = set_pointer_hook(*id.storage, on_access);
+  }
+  void unwatch_pointers(StorageIndex s) {
+    StorageRecord::Identity& id = records_[s].identity;
+    if (std::exchange(id.pointer_watched, false) && id.weak.use_count() > 0)
+      clear_pointer_hook(*id.storage);
+  }
+  /// The hook fires once; LibTorch clears it afterwards.
+  void forget_pointer_watch(StorageIndex s) { records_[s].identity.pointer_watched = false; }
+
+ private:
+  static_assert(FlatIndex::none == no_storage);
+  static std::uint64_t key_of(const c10::StorageImpl* storage) {
+    return reinterpret_cast<std::uintptr_t>(storage);
+  }
+
+  std::vector<StorageRecord> records_;  // by StorageIndex
+  FlatIndex index_;
+};
+
+}  // namespace reprise

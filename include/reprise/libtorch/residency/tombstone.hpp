@@ -1,0 +1,82 @@
+#pragma once
+// A tombstone lies in an emptied storage, in the place of its bytes. Its deleter runs when that
+// storage dies, or when somebody else gives the storage other bytes.
+
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/cpu/protected_blocks.hpp>
+#include <reprise/libtorch/residency/storage_record.hpp>
+#include <reprise/libtorch/torch/storage_guard.hpp>
+
+namespace reprise {
+
+/// Hears what happens to the blocks of a step's storages, on whichever thread it happens.
+struct BlockListener : BlockKeeper, BlockOwner {
+  /// The tombstone is no longer in its storage. True if the listener keeps the tombstone and
+  /// deletes it later. Called with CountingAllocator::keepers() held.
+  virtual bool tombstone_freed(Tombstone& tombstone) = 0;
+  /// `bytes` are about to come back. May free other memory first, or throw.
+  virtual void make_room(Bytes bytes) = 0;
+};
+
+struct Tombstone {
+  BlockListener* listener;  ///< null once the storage has its bytes back, or nobody listens
+  StorageIndex storage;
+
+  static void on_freed(void* self) {
+    auto* tombstone = static_cast<Tombstone*>(self);
+    {
+      const std::lock_guard lock(CountingAllocator::keepers());
+      if (tombstone->listener != nullptr && tombstone->listener->tombstone_freed(*tombstone))
+        return;
+    }
+    delete tombstone;
+  }
+};
+
+/// Storages that have a tombstone in the place of their bytes. Asking one for a pointer throws.
+class EmptiedStorages {
+ public:
+  EmptiedStorages(StorageRecords& records, BlockListener& listener)
+      : records_(records), listener_(listener) {}
+
+  /// What a message says in front of "'x' was evicted …" and behind it: what to do about it.
+  void explain_errors(std::string before, std::string after) {
+    before_ = std::move(before);
+    after_ = std::move(after);
+  }
+
+  /// Takes the bytes out from under every tensor over the storage. `what`: "'x' was evicted".
+  [[nodiscard]] c10::DataPtr replace_by_tombstone(StorageIndex s, const std::string& what) {
+    const auto storage = records_.lock(s);
+    auto* tombstone = new Tombstone{&listener_, s};
+    c10::DataPtr bytes = records_.empty(
+        s, {nullptr, tombstone, &Tombstone::on_freed, c10::Device(c10::DeviceType::CPU)});
+    records_[s].residency.tombstone = tombstone;
+    guard_storage(*storage, before_ + what + " to stay inside Reprise's budget" + after_);
+    return bytes;
+  }
+  /// Gives the storage, which is alive, its bytes again.
+  void remove_tombstone(StorageIndex s, c10::DataPtr&& data) {
+    const auto storage = records_.lock(s);
+    forget_tombstone(s);
+    unguard_storage(*storage);
+    records_.refill(s, std::move(data));
+  }
+  /// Nobody listens to it any more: its storage is not dying, or nobody needs to know.
+  void forget_tombstone(StorageIndex s) {
+    const std::lock_guard lock(CountingAllocator::keepers());
+    Tombstone*& tombstone = records_[s].residency.tombstone;
+    if (tombstone != nullptr) std::exchange(tombstone, nullptr)->listener = nullptr;
+  }
+
+ private:
+  StorageRecords& records_;
+  BlockListener& listener_;
+  std::string before_, after_;
+};
+
+}  // namespace reprise
