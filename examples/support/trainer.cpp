@@ -67,20 +67,25 @@ std::optional<std::string> first_named_difference(const char* what, const Named&
 
 reprise::TrainStepOptions step_options(const TrainerOptions& options) {
   using reprise::OnFallback;
-  return {.name = options.model,
-          .budget = options.budget,
-          .strategy = options.strategy,
-          .planning = {.seed = options.seed, .effort = options.effort},
-          .on_fallback =
-              options.budget.given() && !options.fallback ? OnFallback::error : OnFallback::notice,
-          .recheck = false,
-          // what these programs train has no host state; --compare looks at every step
-          .verify = options.verify ? 1 : 0};
+  return {
+      .budget = options.budget,
+      .run =
+          {.name = options.model,
+           .strategy = options.strategy,
+           .planning =
+               {.seed = options.seed,
+                .effort =
+                    options
+                        .effort},  // what these programs train has no host state; --compare looks at every step
+           .verify_every = options.verify ? 1 : 0},
+      .on_fallback =
+          options.budget.given() && !options.fallback ? OnFallback::error : OnFallback::notice,
+      .recheck = false};
 }
 
 /// What a step cost, from what it measured itself. Its numbers leave out the other copies' bytes
 /// already.
-void add_measurement(StepRecord& record, const reprise::StepMeasurement& measured) {
+void add_measurement(StepRecord& record, const reprise::TrainStepReport& measured) {
   record.predicted_peak = measured.predicted_peak;
   record.replayed = measured.replayed;
   record.reserved_peak = measured.reserved_peak;
@@ -115,12 +120,13 @@ std::unique_ptr<reprise::MemoryBudget> make_guided(const TrainerOptions& options
   constexpr reprise::Bytes no_limit{std::int64_t{1} << 50};
   return std::make_unique<reprise::MemoryBudget>(
       options.budget.given() ? options.budget : reprise::Budget(no_limit),
-      reprise::MemoryBudgetOptions{.name = options.model,
-                                   .strategy = options.strategy,
-                                   .planning = {.seed = options.seed, .effort = options.effort},
-                                   .plan_in_background = false,
-                                   .max_plans = options.online ? std::size_t{0} : std::size_t{8},
-                                   .over_budget = reprise::OverBudget::error});
+      reprise::MemoryBudgetOptions{
+          .run = {.name = options.model,
+                  .strategy = options.strategy,
+                  .planning = {.seed = options.seed, .effort = options.effort},
+                  .max_plans = options.online ? std::size_t{0} : std::size_t{8}},
+          .plan_in_background = false,
+          .over_budget = reprise::OverBudget::error});
 }
 
 }  // namespace

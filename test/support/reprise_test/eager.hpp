@@ -124,7 +124,7 @@ void compare_steps(Subject& eager, Subject& ours, Step& step,
 
     set_generator_state(before);
     const torch::Tensor our_loss = step(batch);
-    const StepMeasurement last = step.last();
+    const TrainStepReport last = step.last();
     our_optimizer->step();
 
     CHECK(same_bits(eager_loss, our_loss));
@@ -146,7 +146,7 @@ inline StepCounters compare_with_eager(const std::function<Subject()>& make,
   Subject ours = make();
   std::string notices;
   const TrainStepOptions step_options{
-      .on_notice = [&](const std::string& text) { notices += text + "\n"; }};
+      .run = {.on_notice = [&](const std::string& text) { notices += text + "\n"; }}};
   StepCounters counters;
   const auto with = [&](auto&& model) {
     Replaying step{model, ours.loss, step_options};

@@ -2,10 +2,10 @@
 // What is measured while a program runs: the time of each op where it is asked for, and memory
 // through a probe of the user's choice.
 //
-//   StepObserver observer{timer, probe, /*timed=*/true};
-//   timer.begin_run(schedule.size());
+//   StepObserver observer{profiler, /*timed=*/true};
+//   profiler.timer().begin_run(schedule.size());
 //   program.run(bindings, observer, memory);
-//   by_node(timer.end_run(), schedule, graph.node_count());      a node that ran three times: the mean of the three
+//   by_node(profiler.timer().end_run(), schedule, graph.node_count());      a node that ran three times: the mean of the three
 
 #include <concepts>
 #include <cstddef>
@@ -13,30 +13,54 @@
 #include <vector>
 
 #include <reprise/base/units.hpp>
+#include <reprise/libtorch/record/op_timer.hpp>
 #include <reprise/libtorch/torch/allocator_probe.hpp>
-#include <reprise/profile/concepts.hpp>
+#include <reprise/profile/profiler.hpp>
+#include <reprise/profile/timers/steady_timer.hpp>
 
 namespace reprise {
 
-template <Timer T, MemProbe P>
+/// Hands the ops of a replay to the pipeline's profiler.
+template <class T, class P>
 struct StepObserver {
   /// The allocator counts by itself; every other probe is asked around each op.
   static constexpr bool asks_probe = !std::same_as<P, AllocatorProbe>;
 
-  T& timer;
-  P& probe;
+  Profiler<T, P>& profiler;
   bool timed = false;
 
   template <class Tensors>
   void before(std::size_t occurrence, NodeId /*node*/, const Tensors& /*tensors*/) {
-    if constexpr (asks_probe) probe.begin_op();
-    if (timed) timer.start(occurrence);
+    if constexpr (asks_probe) profiler.probe().begin_op();
+    if (timed) profiler.timer().start(occurrence);
   }
   template <class Tensors>
   void after(std::size_t occurrence, NodeId /*node*/, const Tensors& /*tensors*/) {
-    if (timed) timer.stop(occurrence);
-    if constexpr (asks_probe) static_cast<void>(probe.end_op());
+    if (timed) profiler.timer().stop(occurrence);
+    if constexpr (asks_probe) static_cast<void>(profiler.probe().end_op());
   }
+};
+
+/// Times each op of a step that is recorded with the pipeline's profiler: a run of one occurrence
+/// for its timer, since nobody knows yet how many ops there will be.
+template <class T, class P>
+class ProfiledOps final : public OpTimer {
+ public:
+  /// The recorder's own clock is as good as a SteadyTimer, and nothing has to be called.
+  static constexpr bool is_needed = !std::same_as<T, SteadyTimer>;
+
+  explicit ProfiledOps(Profiler<T, P>& profiler) : profiler_(profiler) {}
+  void start() override {
+    profiler_.timer().begin_run(1);
+    profiler_.timer().start(0);
+  }
+  Microseconds stop() override {
+    profiler_.timer().stop(0);
+    return profiler_.timer().end_run().at(0);
+  }
+
+ private:
+  Profiler<T, P>& profiler_;
 };
 
 [[nodiscard]] inline std::vector<Microseconds> by_node(std::span<const Microseconds> times,
