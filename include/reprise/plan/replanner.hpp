@@ -155,10 +155,12 @@ class Replanner {
   /// `known.made` can be used.
   bool ensure(Known& known, const PlanGoal& goal) {
     const auto start = std::chrono::steady_clock::now();
+    const bool was_planning = known.job != nullptr;
     take(known, false);
     if (!known.job && needs_plan(known, goal)) begin(known, goal);
+    const bool waits = !rules_.in_background && known.job != nullptr;
     take(known, !rules_.in_background);
-    counters_.waited += microseconds_since(start);
+    if (waits || (was_planning && !known.job)) counters_.waited += microseconds_since(start);
     return known.made && known.made->fits(goal.headroom);
   }
 

@@ -27,7 +27,7 @@ namespace {
 const PlanRequest quick{.effort = 0.05};
 
 struct Outcome {
-  StepCounters counters{};
+  TrainStepCounters counters{};
   TrainStepReport last{};
   std::vector<TrainStepReport> steps{};
   Bytes baseline_above{};  ///< what the graph's own order takes above the base
@@ -380,7 +380,7 @@ TEST_CASE("budgets as bytes, shares and extra time") {
   CHECK_THROWS_AS(Budget{0_B}, Error);
   CHECK_THROWS_AS(Budget::share(0), Error);
   const Outcome outcome = train_inside("vit", Budget::extra_time(5));
-  CHECK(outcome.last.extra_time_predicted <= 0.05);
+  CHECK(outcome.last.predicted_overhead() <= 0.05);
   CHECK(outcome.last.peak < outcome.last.eager_peak);
 }
 
@@ -458,7 +458,7 @@ int train_in_little_memory(torch::nn::Sequential net, const Tensor& x, Bytes abo
       net->zero_grad();
       if (step.last().peak > step.last().budget && step.last().budget > 0_B) return 3;
     }
-    return step.counters().eager_runs == 0 ? 0 : 4;
+    return step.counters().fallbacks == 0 ? 0 : 4;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 5;

@@ -70,7 +70,7 @@ struct Net : torch::nn::Module {
 
 struct Run {
   std::vector<TrainStepReport> steps{};
-  StepCounters counters{};
+  TrainStepCounters counters{};
   std::string notices{};
 };
 

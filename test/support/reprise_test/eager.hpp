@@ -137,7 +137,7 @@ void compare_steps(Subject& eager, Subject& ours, Step& step,
   }
 }
 
-inline StepCounters compare_with_eager(const std::function<Subject()>& make,
+inline TrainStepCounters compare_with_eager(const std::function<Subject()>& make,
                                        const std::function<std::vector<torch::Tensor>(int)>& inputs,
                                        const CompareOptions& options = {}) {
   torch::manual_seed(7);
@@ -147,7 +147,7 @@ inline StepCounters compare_with_eager(const std::function<Subject()>& make,
   std::string notices;
   const TrainStepOptions step_options{
       .run = {.on_notice = [&](const std::string& text) { notices += text + "\n"; }}};
-  StepCounters counters;
+  TrainStepCounters counters;
   const auto with = [&](auto&& model) {
     Replaying step{model, ours.loss, step_options};
     compare_steps(eager, ours, step, inputs, options);
@@ -165,7 +165,7 @@ inline StepCounters compare_with_eager(const std::function<Subject()>& make,
 inline void replays_like_eager(const std::function<Subject()>& make,
                                const std::vector<torch::Tensor>& inputs,
                                const CompareOptions& options = {}) {
-  const StepCounters counters = compare_with_eager(
+  const TrainStepCounters counters = compare_with_eager(
       make, [&](int) { return inputs; }, options);
   CHECK(counters.captures == 1);
   CHECK(counters.replays == options.steps - 1);
