@@ -94,8 +94,8 @@ struct Outcome {
   }
   std::int64_t nodes = 0;
   reprise::TrainStepCounters counters{};  // of compiled
-  reprise::GuidedCounters guided{};  // of guided
-  reprise::Bytes resident{};         // what the whole process grew by, at most
+  reprise::GuidedCounters guided{};       // of guided
+  reprise::Bytes resident{};              // what the whole process grew by, at most
 };
 
 reprise::Error bad_flag(const std::string& what) {

@@ -98,7 +98,8 @@ void add_measurement(StepRecord& record, const reprise::TrainStepReport& measure
 
 void add_measurement(StepRecord& record, const reprise::GuidedStepReport& measured) {
   record.peak = record.reserved_peak = measured.peak;
-  record.replayed = (measured.planned || measured.fits) && measured.predicted_peak > reprise::Bytes{0};
+  record.replayed =
+      (measured.planned || measured.fits) && measured.predicted_peak > reprise::Bytes{0};
   record.unlimited_peak = measured.eager_peak;
   record.predicted_peak = record.replayed ? measured.predicted_peak : measured.peak;
   record.budget = measured.budget;

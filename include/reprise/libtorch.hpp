@@ -9,6 +9,7 @@
 #include <reprise/libtorch/device/cpu/block_takeover.hpp>
 #include <reprise/libtorch/device/cpu/counting_allocator.hpp>
 #include <reprise/libtorch/guided/guide.hpp>
+#include <reprise/libtorch/guided/guided_meter.hpp>
 #include <reprise/libtorch/guided/known_sequences.hpp>
 #include <reprise/libtorch/guided/slow_steps.hpp>
 #include <reprise/libtorch/guided/step_limit.hpp>
@@ -21,6 +22,7 @@
 #include <reprise/libtorch/options/step_report.hpp>
 #include <reprise/libtorch/options/summaries.hpp>
 #include <reprise/libtorch/pipeline/default_pipeline.hpp>
+#include <reprise/libtorch/pipeline/profiled_ops.hpp>
 #include <reprise/libtorch/record/allocation_trace.hpp>
 #include <reprise/libtorch/record/call_again.hpp>
 #include <reprise/libtorch/record/capture.hpp>
@@ -45,6 +47,7 @@
 #include <reprise/libtorch/torch/tensor_slots.hpp>
 #include <reprise/libtorch/train_step.hpp>
 #include <reprise/libtorch/train_step/known_step.hpp>
+#include <reprise/libtorch/train_step/replay_runner.hpp>
 #include <reprise/libtorch/train_step/step_check.hpp>
 #include <reprise/libtorch/train_step/step_engine.hpp>
 #include <reprise/libtorch/train_step/step_ledger.hpp>

@@ -80,8 +80,7 @@ TEST_CASE("the whole walk: analysis, profiler, planner, rewriter, each called on
   Step step{{.graph = chain_step(12)}};
   const auto program =
       pipeline.compile(step, {.budget = half(step.graph), .effort = 0.1}, {.warmup = 0, .runs = 1});
-  CHECK(*calls ==
-        std::vector<std::string>{"analysis", "timer", "cost", "strategy", "backend"});
+  CHECK(*calls == std::vector<std::string>{"analysis", "timer", "cost", "strategy", "backend"});
   CHECK(step.runs == 1);
   CHECK(program.peak <= half(step.graph));
 }
@@ -123,8 +122,7 @@ TEST_CASE("any stage is replaced in one line, and the others stay as they were")
 TEST_CASE("a strategy is chosen by name when the program runs") {
   const StepGraph graph = chain_step(16);
   for (const std::string_view name : {"min-cut", "mu-two", "anneal"}) {
-    auto pipeline =
-        Pipeline<>{}.with(Planner<MeasuredCost, AnyStrategy>{AnyStrategy(name)});
+    auto pipeline = Pipeline<>{}.with(Planner<MeasuredCost, AnyStrategy>{AnyStrategy(name)});
     const PlanRequest request{.budget = half(graph), .effort = 0.1};
     const Plan plan = pipeline.plan(graph, request);
     CHECK(plan.strategy == name);
@@ -137,9 +135,8 @@ TEST_CASE("a strategy is chosen by name when the program runs") {
 }
 
 TEST_CASE("a pipeline asks no more of its stages than the concepts say") {
-  using Least =
-      Pipeline<Profiler<reprise_test::TimerArchetype, reprise_test::MemProbeArchetype>,
-               Planner<NoCost, NeverRecompute>, Rewriter<reprise_test::BackendArchetype>>;
+  using Least = Pipeline<Profiler<reprise_test::TimerArchetype, reprise_test::MemProbeArchetype>,
+                         Planner<NoCost, NeverRecompute>, Rewriter<reprise_test::BackendArchetype>>;
   Least pipeline{Profiler{reprise_test::TimerArchetype{1}, reprise_test::MemProbeArchetype{1}},
                  Planner<NoCost, NeverRecompute>{},
                  Rewriter{reprise_test::BackendArchetype::make()}};

@@ -22,7 +22,8 @@ struct Fake {
   Bytes above{};
   [[nodiscard]] bool fits(Bytes headroom) const { return above <= headroom; }
   [[nodiscard]] double extra_time(const StepGraph& graph) const {
-    return simulate(graph, plan.schedule).time.count / simulate(graph, own_order(graph)).time.count -
+    return simulate(graph, plan.schedule).time.count /
+               simulate(graph, own_order(graph)).time.count -
            1;
   }
   [[nodiscard]] std::size_t recomputed() const { return run_again; }
@@ -45,10 +46,9 @@ struct Stand {
 
   [[nodiscard]] Plan fixed(double percent) const {
     const Bytes floor = floor_bytes(*graph), own = simulate(*graph, own_order(*graph)).peak;
-    Plan plan = plan_with("anneal", *graph,
-                          {.budget = floor + share_of(percent, own - floor),
-                           .keep_order = true,
-                           .effort = 0.1});
+    Plan plan = plan_with(
+        "anneal", *graph,
+        {.budget = floor + share_of(percent, own - floor), .keep_order = true, .effort = 0.1});
     REQUIRE(plan.within_budget());
     return plan;
   }
@@ -269,8 +269,8 @@ TEST_CASE("the step that was used longest ago is forgotten, also while it is pla
   rules.in_background = true;
   Steps steps(rules, stand.hooks());
   const auto find = [&](const std::string& key) -> Steps::Known& {
-    Steps::Known& known = steps.find_or_add([&](const std::string& k) { return k == key; },
-                                            [&] { return key; });
+    Steps::Known& known =
+        steps.find_or_add([&](const std::string& k) { return k == key; }, [&] { return key; });
     if (!known.graph) known.graph = stand.graph;
     return known;
   };

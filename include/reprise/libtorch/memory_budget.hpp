@@ -19,8 +19,6 @@
 //
 // REPRISE=off in the environment makes step() do nothing, REPRISE_LOG=info tells what is done.
 
-#include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -33,6 +31,7 @@
 #include <vector>
 
 #include <reprise/libtorch/guided/guide.hpp>
+#include <reprise/libtorch/guided/guided_meter.hpp>
 #include <reprise/libtorch/guided/known_sequences.hpp>
 #include <reprise/libtorch/guided/slow_steps.hpp>
 #include <reprise/libtorch/guided/step_limit.hpp>
@@ -41,7 +40,7 @@
 #include <reprise/libtorch/options/step_report.hpp>
 #include <reprise/libtorch/options/summaries.hpp>
 #include <reprise/libtorch/pipeline/default_pipeline.hpp>
-#include <reprise/libtorch/replay/step_observer.hpp>
+#include <reprise/libtorch/pipeline/profiled_ops.hpp>
 #include <reprise/libtorch/torch/model_tensors.hpp>
 #include <reprise/plan/advice.hpp>
 
@@ -51,7 +50,7 @@ namespace reprise {
 /// libtorch/pipeline/default_pipeline.hpp.
 template <class Policy = CostSizeStaleness, class Pipe = DefaultPipeline>
 class BasicMemoryBudget {
-  static_assert(is_eviction_policy<Policy>());
+  static_assert(is_eviction_policy<Policy>() && is_step_pipeline<Pipe>());
 
  public:
   explicit BasicMemoryBudget(Budget budget, MemoryBudgetOptions options = {}, Policy policy = {},
@@ -161,7 +160,7 @@ class BasicMemoryBudget {
     slow_.reset();
     blocks_because_.clear();
     sequences_.reset_new_sequence_count();
-    resolve(base_);
+    resolve(meter_.base());
     plan_last();
   }
   void set(Bytes bytes) { set(Budget(bytes)); }
@@ -174,8 +173,8 @@ class BasicMemoryBudget {
   /// does not bound them, and no number of last() counts them.
   void exclude(Bytes others) { limit_.exclude(others); }
 
-  [[nodiscard]] const GuidedStepReport& last() const { return last_; }
-  [[nodiscard]] const GuidedCounters& counters() const { return counters_; }
+  [[nodiscard]] const GuidedStepReport& last() const { return meter_.last(); }
+  [[nodiscard]] const GuidedCounters& counters() const { return meter_.counters(); }
   /// Waits for plans that are being made.
   void wait() { sequences_.wait(); }
 
@@ -184,7 +183,7 @@ class BasicMemoryBudget {
     const char* warning =
         "  pointers    this LibTorch does not tell when one is taken: say step.pin(tensor) before "
         "writing through one in a step\n";
-    return guided_summary(options_.run.name, counters_, last_) + (watches_host() ? "" : warning);
+    return guided_summary(options_.run.name, counters(), last()) + (watches_host() ? "" : warning);
   }
 
   /// The smallest budget that a plan is found for, what it costs, and what the floor consists of.
@@ -195,9 +194,9 @@ class BasicMemoryBudget {
     PlanRequest request = not_for_long(options_.run.planning);
     request.keep_order = true;
     Advice advice = reprise::advise(*stream.graph, request, sequences_.planner().plan,
-                                    base_ - start_bytes(*stream.graph));
+                                    meter_.base() - start_bytes(*stream.graph));
     // autograd holds more than the graph's own order
-    advice.unconstrained = base_ + (stream.recording->peak - stream.recording->base);
+    advice.unconstrained = meter_.base() + (stream.recording->peak - stream.recording->base);
     return advice;
   }
 
@@ -213,14 +212,13 @@ class BasicMemoryBudget {
     request.keep_order = true;
     Plan plan;
     plan.schedule = stream.plan ? stream.plan->schedule() : own_order(*stream.graph);
-    if (last_.budget > Bytes{0})
-      plan.budget = last_.budget - (base_ - start_bytes(*stream.graph));
+    if (last().budget > Bytes{0})
+      plan.budget = last().budget - (meter_.base() - start_bytes(*stream.graph));
     write_step_report(file, *stream.graph, plan, request, points, summary());
   }
 
  private:
   friend class Step;
-  using Clock = std::chrono::steady_clock;
 
   [[nodiscard]] GuidedStages stages() {
     return {.planner = plan_stage(pipeline_.planner(), options_.run),
@@ -252,7 +250,7 @@ class BasicMemoryBudget {
       throw Error(Errc::bad_argument,
                   "a memory limit is in force on this thread: a MemoryBudget's step cannot be used "
                   "inside of it");
-    const bool first = counters_.steps == 0;
+    const bool first = counters().steps == 0;
     const bool error = options_.over_budget == OverBudget::error ||
                        (options_.over_budget == OverBudget::error_at_first && first);
     guide.emplace(
@@ -270,13 +268,7 @@ class BasicMemoryBudget {
     if (options_.raw_pointers) guide->keep_pointers();
     guide->recorder().reuse(std::exchange(followed_, {}));
     guide->expect(expected_.calls, expected_.values, expected_.storages);
-    ++counters_.steps;
-    last_ = {};
-    following_ = {};
-    waited_before_ = sequences_.counters().waited;
-    cpu_memory().reset_peak();
-    started_with_ = cpu_memory().live() - guide->recorder().bytes().live() - limit_.excluded();
-    start_ = Clock::now();
+    meter_.begin(guide->recorder().bytes().live(), sequences_.counters());
     pipeline_.profiler().probe().begin_run();
     if (list_tensors_) know(guide->recorder());
   }
@@ -286,7 +278,7 @@ class BasicMemoryBudget {
   // Every n-th step: the n-th, the 2n-th, ….
   [[nodiscard]] bool compares_next_step() const {
     const std::int64_t every = options_.run.verify_every;
-    return every > 0 && (counters_.steps + 1) % every == 0;
+    return every > 0 && (counters().steps + 1) % every == 0;
   }
 
   // Stays true until set() is called. These steps are not recorded, so nobody sees whether their op
@@ -294,7 +286,7 @@ class BasicMemoryBudget {
   [[nodiscard]] bool left_to_blocks() {
     if (!options_.blocks_where_unplanned || !blocks_because_.empty())
       return !blocks_because_.empty();
-    blocks_because_ = sequences_.why_unplannable(StepLimit::headroom(base_, limit_.now()));
+    blocks_because_ = sequences_.why_unplannable(StepLimit::headroom(meter_.base(), limit_.now()));
     if (blocks_because_.empty()) return false;
     page_blocks().stop();  // what waits for guided steps would be of no use to any other
     notice("from now on steps run as they are, with the checkpoints that they have: " +
@@ -306,24 +298,12 @@ class BasicMemoryBudget {
       throw Error(Errc::bad_argument,
                   "a step or a memory limit is under way on this thread: a MemoryBudget's step "
                   "cannot be used inside of it");
-    ++counters_.steps;
-    last_ = {};
-    last_.base = cpu_memory().live() - limit_.excluded();
-    cpu_memory().reset_peak();
-    start_ = Clock::now();
+    meter_.begin_measuring();
   }
   void end_measuring() {
-    base_ = last_.base;
-    last_.peak = last_.eager_peak = cpu_memory().peak() - limit_.excluded();
-    last_.budget = limit_.now();
-    last_.over_budget = last_.budget > Bytes{0} && last_.peak > last_.budget;
-    last_.time = {std::chrono::duration<double, std::micro>(Clock::now() - start_).count()};
-    if (last_.over_budget)
-      notice("a step took " + format_bytes(last_.peak) +
-             " with its own checkpoints: that is more than the budget of " +
-             format_bytes(last_.budget));
-    ++counters_.block_steps;
-    if (options_.on_step) options_.on_step(last_);
+    meter_.end_measuring();
+    if (last().over_budget) notice(meter_.overshoot_with_blocks());
+    if (options_.on_step) options_.on_step(last());
   }
 
   // For an error that is about to be thrown: nothing that goes wrong here may take its place, nor
@@ -352,104 +332,38 @@ class BasicMemoryBudget {
   std::shared_ptr<const PlannedStream> choose(const Recording& so_far, const Call& next,
                                               Bytes base) {
     if (options_.run.max_plans == 0) return nullptr;
-    following_ = sequences_.choose_or_plan(
-        so_far, next, StepLimit::headroom(base, limit_.enforced_with_excluded()));
-    last_.predicted_peak =
-        following_.stream ? base - limit_.excluded() + following_.above : Bytes{};
-    return following_.stream;
+    const Bytes headroom = StepLimit::headroom(base, limit_.enforced_with_excluded());
+    meter_.follows(sequences_.choose_or_plan(so_far, next, headroom), base);
+    return meter_.following().stream;
   }
 
   void end(std::optional<Guide<Policy>>& guide) {
     Recording recording = guide->finish();
     const GuideCounters counters = guide->counters();
-    const Bytes own_peak = started_with_ + guide->recorder().bytes().peak();
     const Bytes needed = guide->needed_above_base();
     expected_ = {recording.calls.size(), recording.values.size(),
                  guide->recorder().storages().size()};
-    last_.probed_peak = pipeline_.profiler().probe().end_run();
-    report(recording, counters, own_peak, guide->went_over());
-    report(guide->transfers());
+    meter_.probed(pipeline_.profiler().probe().end_run());
+    meter_.end(recording, counters, guide->transfers(), guide->recorder().bytes().peak(),
+               guide->went_over());
     guide.reset();
-    if (!counters.followed) tell_of_leaving(counters);
-    if (last_.over_budget && !limit_.is_stretched()) tell_of_overshoot(own_peak);
+    if (!last().left_because.empty())
+      log_.info("the plan was left at node " + std::to_string(last().left_at) + ": " +
+                last().left_because);
+    if (last().over_budget && !limit_.is_stretched()) notice(meter_.overshoot());
     learn(std::move(recording), counters.followed);
     if (needed > Bytes{0} && !counters.followed) sequences_.note_need(needed);
-    if (!last_.planned && !last_.fits)
-      slow_.look_at(last_, sequences_, limit_, [this](const std::string& t) { notice(t); });
-    count();
-    if (options_.on_step) options_.on_step(last_);
-  }
-
-  // What the step has done, and what it held. A plan predicts a step that did what was planned and
-  // nothing else.
-  void report(const Recording& recording, const GuideCounters& counters, Bytes own_peak,
-              bool went_over) {
-    last_.base = base_ = recording.base - limit_.excluded();
-    last_.peak = cpu_memory().peak() - limit_.excluded();
-    last_.budget = limit_.now();
-    const bool has_plan = following_.stream && following_.stream->plan;
-    last_.planned = has_plan && (counters.followed || counters.carried_out);
-    last_.fits = counters.followed && !has_plan;
-    if (!(counters.followed && counters.predicted)) last_.predicted_peak = {};
-    if (last_.planned) last_.predicted_extra_time = following_.extra;
-    last_.elsewhere = std::max(last_.peak - own_peak, Bytes{0});
-    last_.over_budget = went_over || (last_.budget > Bytes{0} && last_.peak > last_.budget);
-    last_.only_spills = counters.only_spills;
-    last_.recomputed = counters.recomputed;
-    last_.brought_back = counters.brought_back;
-    last_.evicted = counters.evicted;
-    last_.extra_time = counters.extra_time;
-    for (const Call& call : recording.calls) last_.own_time += call.time;
-    last_.eager_peak = recording.peak - limit_.excluded();
-    last_.time = {std::chrono::duration<double, std::micro>(Clock::now() - start_).count()};
-  }
-  void report(const TransferStats& transfers) {
-    last_.moved = transfers.bytes_out;
-    last_.moving_time = transfers.time_out + transfers.time_in;
-  }
-
-  void count() {
-    if (last_.planned) ++counters_.planned_steps;
-    else if (last_.fits) ++counters_.fitting_steps;
-    else ++counters_.online_steps;
-    counters_.recomputed += last_.recomputed;
-    counters_.brought_back += last_.brought_back;
-    counters_.moved += last_.moved;
-    const ReplanCounters& plans = sequences_.counters();
-    counters_.plans = plans.plans;
-    counters_.refinements = plans.refinements;
-    counters_.planning_time = plans.waited;
-    last_.planning_time = plans.waited - waited_before_;
-  }
-
-  void tell_of_overshoot(Bytes own_peak) const {
-    const bool others = own_peak <= last_.budget && last_.elsewhere > Bytes{0};
-    if (others)
-      notice("a step went above its budget of " + format_bytes(last_.budget) +
-             ": the allocator held " + format_bytes(last_.peak) + ", of which " +
-             format_bytes(last_.elsewhere) +
-             " belong to threads that are not part of the step. Leave room for them (exclude()), "
-             "or let " +
-             "them join the step");
-    else
-      notice("a step took " + format_bytes(last_.peak) +
-             ": what it cannot do without is more than the budget of " +
-             format_bytes(last_.budget));
-  }
-
-  void tell_of_leaving(const GuideCounters& counters) {
-    last_.left_because = counters.left_because;
-    last_.left_at = counters.left_at;
-    if (!counters.left_because.empty())
-      log_.info("the plan was left at node " + std::to_string(counters.left_at) + ": " +
-                counters.left_because);
+    if (!last().planned && !last().fits)
+      slow_.look_at(last(), sequences_, limit_, [this](const std::string& t) { notice(t); });
+    meter_.count(sequences_.counters());
+    if (options_.on_step) options_.on_step(last());
   }
 
   void learn(Recording recording, bool followed) {
-    const Bytes headroom = StepLimit::headroom(last_.base, limit_.enforced());
+    const Bytes headroom = StepLimit::headroom(last().base, limit_.enforced());
     const bool known_bytes = limit_.is_known();
     if (followed) {
-      sequences_.seen(*following_.stream, recording, headroom);
+      sequences_.seen(*meter_.following().stream, recording, headroom);
       followed_ = std::move(recording);
       followed_.calls.clear();  // what they hold must not outlive the step
       followed_.values.clear();
@@ -457,10 +371,10 @@ class BasicMemoryBudget {
       sequences_.learn(std::move(recording), known_bytes ? std::optional(headroom) : std::nullopt);
     }
     if (const auto floor = sequences_.floor_above_start()) {
-      last_.floor = last_.base + *floor;
-      limit_.note_step(last_.eager_peak - last_.base, *floor);
+      meter_.floor(*floor);
+      limit_.note_step(last().eager_peak - last().base, *floor);
     }
-    resolve(last_.base);
+    resolve(last().base);
     plan_last();
   }
 
@@ -470,7 +384,7 @@ class BasicMemoryBudget {
 
   void plan_last() {
     if (limit_.is_resolved_share())
-      sequences_.plan_last(StepLimit::headroom(base_, limit_.enforced()));
+      sequences_.plan_last(StepLimit::headroom(meter_.base(), limit_.enforced()));
   }
 
   void notice(const std::string& text) const {
@@ -486,6 +400,7 @@ class BasicMemoryBudget {
   using OpTimerOf = decltype(ProfiledOps(std::declval<Pipe&>().profiler()));
 
   StepLimit limit_;
+  GuidedMeter meter_{limit_};
   MemoryBudgetOptions options_;
   Pipe pipeline_;
   OpTimerOf ops_{pipeline_.profiler()};
@@ -495,18 +410,11 @@ class BasicMemoryBudget {
   bool off_ = false, advising_ = false;
   // why steps are left to the user's own checkpoints; empty where they are not
   std::string blocks_because_;
-  Bytes started_with_{};  // what was held when the step began
-  Bytes base_{};          // of the last step that ended
-  GuidedCounters counters_;
   KnownSequences sequences_;
   SlowSteps slow_;
-  KnownSequences::Choice following_;
   std::function<ModelTensors()> list_tensors_;
-  GuidedStepReport last_;
   StepSize expected_;
   Recording followed_;  // of the last step that was as planned: its memory is for the next one's
-  Microseconds waited_before_{};
-  Clock::time_point start_;
 };
 
 template <class Amount, class A, class B, class C, class D, class Policy>

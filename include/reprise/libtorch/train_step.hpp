@@ -40,13 +40,15 @@ namespace reprise {
 /// `Pipe`: the pipeline that the step is made of, libtorch/pipeline/default_pipeline.hpp.
 template <class LossFn, class Pipe = DefaultPipeline>
 class TrainStep {
+  static_assert(is_step_pipeline<Pipe>());
+
  public:
   /// `model`: a torch::nn module holder, a pointer to a module, or a list of parameters.
   template <class Model>
   TrainStep(Model model, LossFn loss_fn, TrainStepOptions options = {}, Pipe pipeline = Pipe{})
       : loss_fn_(std::move(loss_fn)),
-        engine_(std::make_unique<StepEngine<Pipe>>(step_model(std::move(model)),
-                                                   std::move(options), std::move(pipeline))) {}
+        engine_(std::make_unique<StepEngine<Pipe>>(step_model(std::move(model)), std::move(options),
+                                                   std::move(pipeline))) {}
 
   /// One step: forward and backward. Returns the loss, or what the loss function returns where that
   /// is more.

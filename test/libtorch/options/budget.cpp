@@ -312,8 +312,11 @@ TEST_CASE("a budget below what a step begins and ends with is an error that says
   const Bytes floor = step.last().floor, eager = step.last().eager_peak;
   const std::string share = std::to_string((100 * floor.count + eager.count - 1) / eager.count) +
                             " % of what it takes without a budget";
-  CHECK_THAT(notices,
-             contains("no schedule is below " + std::to_string(floor.count)) && contains(share));
+  const auto with_unit = [](Bytes bytes) {
+    return format_bytes(bytes) + " (" + std::to_string(bytes.count) + " bytes)";
+  };
+  CHECK_THAT(notices, contains("no schedule is below " + with_unit(floor)) && contains(share) &&
+                          contains(with_unit(step.last().base) + " are live when the step begins"));
   task.module->zero_grad();  // as it was when the share was found out
   CHECK_THROWS_WITH(step(batch), contains(" % of what it takes without a budget") &&
                                      contains("needs") && contains("at once"));
@@ -328,9 +331,8 @@ TEST_CASE("a budget below what a step begins and ends with is an error that says
   const Bytes arena = cpu_memory().reserved() - cpu_memory().live();
   Replaying strict{task.module, task.loss,
                    TrainStepOptions{.budget = Budget::share(1), .on_fallback = OnFallback::error}};
-  CHECK_THROWS_WITH(strict(batch),
-                    contains("arenas of other steps hold " + std::to_string(arena.count) +
-                             " beyond what is alive in them"));
+  CHECK_THROWS_WITH(strict(batch), contains("arenas of other steps hold " + with_unit(arena) +
+                                            " beyond what is alive in them"));
 }
 
 TEST_CASE(

@@ -86,12 +86,12 @@ TEST_CASE("what was not predicted is not told as 0 bytes, by either summary") {
 }
 
 TEST_CASE("a summary before the first step has no numbers that nobody knows") {
-  CHECK(step_summary("net", {}, {}) ==
-        "net: 0 steps; 0 plans made in " + format_time({}) +
-            "\n"
-            "  budget      none yet\n"
-            "  peak        0 B\n"
-            "  reserved    0 B\n"
-            "  recomputed  0 ops in the last step, " +
-            format_time({}) + " predicted, of " + format_time({}) + "\n");
+  CHECK(step_summary("net", {}, {}) == "net: 0 steps; 0 plans made in " + format_time({}) +
+                                           "\n"
+                                           "  budget      none yet\n"
+                                           "  peak        0 B\n"
+                                           "  reserved    0 B\n"
+                                           "  recomputed  0 ops in the last step, " +
+                                           format_time({}) + " predicted, of " + format_time({}) +
+                                           "\n");
 }

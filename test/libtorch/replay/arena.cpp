@@ -336,8 +336,7 @@ TEST_CASE("the design page's five lines: capture, plan, rewrite, run") {
   CHECK(same_bits(run(program, batch), expected));
   // a graph alone cannot be run
   CHECK_THROWS_AS((Rewriter<LibTorchBackend<>>{}.rewrite(graph, plan)), Error);
-  CHECK_NOTHROW(static_cast<void>(
-      (Rewriter{LibTorchBackend{captured}}.rewrite(graph, plan))));
+  CHECK_NOTHROW(static_cast<void>((Rewriter{LibTorchBackend{captured}}.rewrite(graph, plan))));
 }
 
 TEST_CASE("verify compares with eager, and names the node that differs") {

@@ -137,9 +137,10 @@ void compare_steps(Subject& eager, Subject& ours, Step& step,
   }
 }
 
-inline TrainStepCounters compare_with_eager(const std::function<Subject()>& make,
-                                       const std::function<std::vector<torch::Tensor>(int)>& inputs,
-                                       const CompareOptions& options = {}) {
+inline TrainStepCounters compare_with_eager(
+    const std::function<Subject()>& make,
+    const std::function<std::vector<torch::Tensor>(int)>& inputs,
+    const CompareOptions& options = {}) {
   torch::manual_seed(7);
   Subject eager = make();
   torch::manual_seed(7);

@@ -32,6 +32,21 @@ using DefaultPipeline =
     Pipeline<Profiler<SteadyTimer, AllocatorProbe>, Planner<MeasuredCost, AnyStrategy>,
              Rewriter<LibTorchBackend<ArenaMemory>>>;
 
+/// True; where P is no Pipeline, one line of the compiler's output says what to give instead.
+template <class P>
+[[nodiscard]] consteval bool is_step_pipeline() {
+  constexpr bool yes = requires(P & p) {
+    p.profiler();
+    p.planner();
+    p.rewriter().backend().memory();
+  };
+  static_assert(yes,
+                "P is no Pipeline with a LibTorchBackend: replace one stage of the default one, "
+                "DefaultPipeline{}.with(Rewriter{LibTorchBackend{memory}}); see "
+                "docs/policies/pipeline.md");
+  return yes;
+}
+
 /// The options may name another strategy, or give a function, for the pipeline's planner. Throws
 /// Errc::bad_argument for a strategy that there is not.
 template <class Cost, class Policy>
@@ -40,11 +55,11 @@ template <class Cost, class Policy>
   constexpr bool own_costs = !std::same_as<Cost, MeasuredCost>;
   const auto stage = [](auto asked) {
     std::string name(asked.strategy().name());
-    return PlanStage{[asked = std::move(asked)](const StepGraph& graph,
-                                                const PlanRequest& request) {
-                       return asked.plan(graph, request);
-                     },
-                     std::move(name), own_costs};
+    return PlanStage{
+        [asked = std::move(asked)](const StepGraph& graph, const PlanRequest& request) {
+          return asked.plan(graph, request);
+        },
+        std::move(name), own_costs};
   };
   if (run.strategy.empty()) return stage(planner);
   return stage(Planner<Cost, AnyStrategy>{AnyStrategy(run.strategy), planner.cost()});

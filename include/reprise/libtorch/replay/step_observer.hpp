@@ -13,10 +13,8 @@
 #include <vector>
 
 #include <reprise/base/units.hpp>
-#include <reprise/libtorch/record/op_timer.hpp>
 #include <reprise/libtorch/torch/allocator_probe.hpp>
 #include <reprise/profile/profiler.hpp>
-#include <reprise/profile/timers/steady_timer.hpp>
 
 namespace reprise {
 
@@ -39,28 +37,6 @@ struct StepObserver {
     if (timed) profiler.timer().stop(occurrence);
     if constexpr (asks_probe) static_cast<void>(profiler.probe().end_op());
   }
-};
-
-/// Times each op of a step that is recorded with the pipeline's profiler: a run of one occurrence
-/// for its timer, since nobody knows yet how many ops there will be.
-template <class T, class P>
-class ProfiledOps final : public OpTimer {
- public:
-  /// The recorder's own clock is as good as a SteadyTimer, and nothing has to be called.
-  static constexpr bool is_needed = !std::same_as<T, SteadyTimer>;
-
-  explicit ProfiledOps(Profiler<T, P>& profiler) : profiler_(profiler) {}
-  void start() override {
-    profiler_.timer().begin_run(1);
-    profiler_.timer().start(0);
-  }
-  Microseconds stop() override {
-    profiler_.timer().stop(0);
-    return profiler_.timer().end_run().at(0);
-  }
-
- private:
-  Profiler<T, P>& profiler_;
 };
 
 [[nodiscard]] inline std::vector<Microseconds> by_node(std::span<const Microseconds> times,

@@ -32,8 +32,8 @@
 #include <reprise/libtorch/pipeline/default_pipeline.hpp>
 #include <reprise/libtorch/record/capture.hpp>
 #include <reprise/libtorch/replay/program.hpp>
-#include <reprise/libtorch/replay/step_observer.hpp>
 #include <reprise/libtorch/train_step/known_step.hpp>
+#include <reprise/libtorch/train_step/replay_runner.hpp>
 #include <reprise/libtorch/train_step/signature.hpp>
 #include <reprise/libtorch/train_step/step_check.hpp>
 #include <reprise/libtorch/train_step/step_ledger.hpp>
@@ -127,7 +127,7 @@ class StepEngine {
   // the running op does not read.
   std::vector<at::Tensor> run_without_graph(Known& known, const ModelTensors& model,
                                             const StepArguments& arguments, const Run& run) {
-    release_arena();
+    runner_.release_arena();
     if (ledger_.options.budget.given()) {
       ++ledger_.counters.fallbacks;
       CapturedStep step = capture_inside(known, model, arguments, run);
@@ -163,7 +163,7 @@ class StepEngine {
 
   std::vector<at::Tensor> check_again(Known& known, const ModelTensors& model,
                                       const StepArguments& arguments, const Run& run) {
-    release_arena();
+    runner_.release_arena();
     planning_.resolve(known);
     TraceHooks hooks;
     CapturedStep step = capture_step(model, arguments, run, capture_options(known, &hooks));
@@ -220,14 +220,10 @@ class StepEngine {
     meter_.unbound();
     const std::vector<NamedTensor> leaves = detail::leaves_of(model, arguments);
     const Bindings bindings{model.parameters, model.buffers, arguments.tensors, leaves};
-    ReadyProgram& ready = *known.made;
-    const std::vector<at::Tensor> written = ready.program->written(bindings);
+    const std::vector<at::Tensor> written = known.made->program->written(bindings);
     const StepSnapshot before(written);
     NodeHashes replayed;
-    if (ready.layout) memory().start(*ready.layout);
-    const RunOutcome ours =
-        ready.layout ? ready.program->run(bindings, HashObserver{replayed}, memory())
-                     : ready.program->run(bindings, HashObserver{replayed});
+    const RunOutcome ours = runner_.run_observed(known, bindings, HashObserver{replayed});
     const StepSnapshot after(written);
     before.restore();
     HashHooks hooks;
@@ -261,18 +257,6 @@ class StepEngine {
       throw Error(Errc::capture_failed, known.key.refusal);
   }
 
-  // What has come since the last step (the optimizer's state) may leave less room than the arena
-  // takes.
-  void give_up_arena_beyond(Bytes budget) {
-    if (budget > Bytes{0} && cpu_memory().reserved() - meter_.excluded() > budget)
-      memory().release();
-  }
-
-  // What runs beside the arena must not share the budget with it.
-  void release_arena() {
-    if (ledger_.options.budget.given()) memory().release();
-  }
-
   std::vector<at::Tensor> replace_capture(Known& known, CapturedStep step,
                                           std::vector<at::Tensor> results) {
     ++ledger_.counters.guard_failures;
@@ -287,9 +271,7 @@ class StepEngine {
               std::vector<at::Tensor>& results) {
     const std::vector<NamedTensor> leaves = detail::leaves_of(model, arguments);
     RunOutcome outcome =
-        run_program(known, {model.parameters, model.buffers, arguments.tensors, leaves});
-    if (outcome.workspace_changes > 0) known.key.floor.reset();
-    ledger_.counters.workspace_changes += static_cast<std::int64_t>(outcome.workspace_changes);
+        runner_.run(known, {model.parameters, model.buffers, arguments.tensors, leaves});
     if (!outcome.completed) {
       ++ledger_.counters.guard_failures;
       ledger_.notice("captured anew: " + outcome.difference);
@@ -318,58 +300,11 @@ class StepEngine {
     last.predicted_extra_time = ready.plan.time - ready.plan.baseline_time;
   }
 
-  RunOutcome run_program(Known& known, const Bindings& bindings) {
-    ReadyProgram& ready = *known.made;
-    StepObserver observer{pipeline_.profiler(), planning_.wants_times(known)};
-    if (observer.timed) pipeline_.profiler().timer().begin_run(ready.plan.schedule.size());
-    ++ready.replays;
-    RunOutcome outcome = ready.layout ? run_in_arena(known, bindings, observer)
-                                      : run_in_allocator(known, bindings, observer);
-    if (observer.timed)
-      known.key.measured = by_node(pipeline_.profiler().timer().end_run(), ready.plan.schedule,
-                                   known.graph->node_count());
-    if (!outcome.completed) known.key.measured.clear();
-    return outcome;
-  }
-
-  template <class Looker>
-  RunOutcome run_in_allocator(Known& known, const Bindings& bindings, Looker& observer) {
-    release_arena();
-    return known.made->program->run(bindings, observer);
-  }
-
-  template <class Looker>
-  RunOutcome run_in_arena(Known& known, const Bindings& bindings, Looker& observer) {
-    const ArenaLayout& layout = *known.made->layout;
-    const Bytes capacity = memory().capacity();
-    const bool grown_for_another_shape =
-        capacity > layout.counted && capacity + layout.outside > planning_.headroom();
-    if (ledger_.options.budget.given() && grown_for_another_shape) memory().release();
-    memory().start(layout);
-    RunOutcome outcome = known.made->program->run(bindings, observer, memory());
-    const ArenaUse use = memory().use();
-    ledger_.last.arena = memory().capacity();
-    ledger_.last.arena_blocks = use.taken;
-    ledger_.last.arena_misses = use.fallbacks;
-    if (use.fallbacks > 0) leave_room_for_misses(known);
-    return outcome;
-  }
-
-  // Ops that asked for other blocks than planned have made the step hold more than its arena: the
-  // next plan leaves room for as much.
-  void leave_room_for_misses(Known& known) {
-    const ArenaLayout& layout = *known.made->layout;
-    const Bytes planned =
-        ledger_.last.base + std::max(memory().capacity(), layout.counted) + layout.outside;
-    const Bytes held = meter_.own_reserved_peak() - ledger_.others;
-    known.key.missed = known.made->missed = std::max(known.key.missed, held - planned);
-  }
-
   std::vector<at::Tensor> capture_anew(Known& known, const ModelTensors& model,
                                        const StepArguments& arguments, const Run& run) {
     forget_capture(known);
     ++ledger_.counters.captures;
-    release_arena();
+    runner_.release_arena();
     TraceHooks hooks;
     CapturedStep captured = capture_step(model, arguments, run, capture_options(known, &hooks));
     ledger_.step_completed = true;
@@ -412,13 +347,12 @@ class StepEngine {
     return options;
   }
 
-  [[nodiscard]] auto& memory() { return pipeline_.rewriter().backend().memory(); }
-
   StepModel model_;
   Pipe pipeline_;
   StepLedger ledger_;
   StepMeter meter_{ledger_};
   StepPlanning planning_;
+  ReplayRunner<Pipe> runner_{pipeline_, ledger_, meter_, planning_};
   std::string modules_;  // what they were when the call began
   Known* current_ = nullptr;
   Bytes idle_ = ResidentProbe::process_peak();
@@ -445,7 +379,7 @@ StepEngine<Pipe>::~StepEngine() = default;
 template <class Pipe>
 std::vector<at::Tensor> StepEngine<Pipe>::step(const StepArguments& arguments, const Run& run) {
   DispatchHook::refuse_inside_another();  // a replay would not be seen by the step around it
-  memory().settle();
+  runner_.memory().settle();
   const ModelTensors model = model_.tensors();
   modules_ = model_.modules ? model_.modules() : std::string{};
   Known& known = known_step(model, signature_of(model, modules_, arguments));
@@ -453,8 +387,8 @@ std::vector<at::Tensor> StepEngine<Pipe>::step(const StepArguments& arguments, c
   ledger_.step_completed = false;
   // what waits for another's steps would take room from this one's
   if (ledger_.options.budget.given()) page_blocks().clear();
-  give_up_arena_beyond(planning_.known_budget(known));
-  meter_.begin(memory().capacity());
+  runner_.release_arena_beyond(planning_.known_budget(known));
+  meter_.begin(runner_.memory().capacity());
   const StepBytes own(cpu_memory().serial());
   pipeline_.profiler().probe().begin_run();
   std::vector<at::Tensor> results = choose_and_run(known, model, arguments, run);
@@ -469,7 +403,7 @@ std::vector<at::Tensor> StepEngine<Pipe>::step(const StepArguments& arguments, c
 
 template <class Pipe>
 void StepEngine<Pipe>::release() {
-  memory().release();
+  runner_.memory().release();
 }
 
 template <class Pipe>
