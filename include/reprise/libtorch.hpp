@@ -8,6 +8,7 @@
 #include <reprise/libtorch/checkpointed.hpp>
 #include <reprise/libtorch/device/cpu/block_takeover.hpp>
 #include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/guided/budget_step.hpp>
 #include <reprise/libtorch/guided/guide.hpp>
 #include <reprise/libtorch/guided/guided_meter.hpp>
 #include <reprise/libtorch/guided/known_sequences.hpp>
@@ -48,6 +49,7 @@
 #include <reprise/libtorch/train_step.hpp>
 #include <reprise/libtorch/train_step/known_step.hpp>
 #include <reprise/libtorch/train_step/replay_runner.hpp>
+#include <reprise/libtorch/train_step/step_capture.hpp>
 #include <reprise/libtorch/train_step/step_check.hpp>
 #include <reprise/libtorch/train_step/step_engine.hpp>
 #include <reprise/libtorch/train_step/step_ledger.hpp>

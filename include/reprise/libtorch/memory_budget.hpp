@@ -20,7 +20,6 @@
 // REPRISE=off in the environment makes step() do nothing, REPRISE_LOG=info tells what is done.
 
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -30,6 +29,7 @@
 #include <utility>
 #include <vector>
 
+#include <reprise/libtorch/guided/budget_step.hpp>
 #include <reprise/libtorch/guided/guide.hpp>
 #include <reprise/libtorch/guided/guided_meter.hpp>
 #include <reprise/libtorch/guided/known_sequences.hpp>
@@ -85,65 +85,8 @@ class BasicMemoryBudget {
   BasicMemoryBudget(const BasicMemoryBudget&) = delete;
   BasicMemoryBudget& operator=(const BasicMemoryBudget&) = delete;
 
-  /// Joins another thread to the step, for as long as it is in scope there.
-  class Here {
-   public:
-    explicit Here(const DispatchHook* hook) {
-      if (hook != nullptr) joined_.emplace(*hook);
-    }
-
-   private:
-    std::optional<DispatchHook::Joined> joined_;
-  };
-
   /// One training step: from here to the end of the scope.
-  class Step {
-   public:
-    explicit Step(BasicMemoryBudget& budget)
-        : budget_(budget), exceptions_(std::uncaught_exceptions()) {
-      if (budget.off_) return;
-      measured_ = budget.left_to_blocks();
-      if (measured_) budget_.begin_measuring();
-      else budget_.begin(guide_);
-    }
-    /// Never throws: what could not be brought back inside the budget is brought back over it.
-    ~Step() {
-      if (!guide_ && !measured_) return;
-      if (std::uncaught_exceptions() > exceptions_) {
-        guide_.reset();
-        return;
-      }
-      try {
-        finish();
-      } catch (const std::exception& error) {
-        guide_.reset();
-        budget_.notice(std::string("at the end of the step: ") + error.what());
-      }
-    }
-    Step(const Step&) = delete;
-    Step& operator=(const Step&) = delete;
-
-    /// Ends the step now: every tensor that is alive is readable. May throw where that does not fit
-    /// into the budget.
-    void finish() {
-      if (guide_) budget_.end(guide_);
-      if (std::exchange(measured_, false)) budget_.end_measuring();
-    }
-    /// The host keeps a pointer to this tensor: it is brought back, and never dropped or moved from
-    /// here on.
-    void pin(const at::Tensor& tensor) {
-      if (guide_) guide_->pin(tensor);
-    }
-    /// On a thread of the user's own that runs a part of the step: `auto here = step.here();`
-    /// there, before its first op.
-    [[nodiscard]] Here here() { return Here(guide_ ? &guide_->recorder() : nullptr); }
-
-   private:
-    BasicMemoryBudget& budget_;
-    std::optional<Guide<Policy>> guide_;
-    bool measured_ = false;  // and nothing else: the user's own checkpoints do the rest
-    int exceptions_;
-  };
+  using Step = BudgetStep<BasicMemoryBudget, Policy>;
 
   /// Throws Errc::bad_argument where a step is under way on this thread already.
   [[nodiscard]] Step step() { return Step(*this); }
@@ -218,7 +161,7 @@ class BasicMemoryBudget {
   }
 
  private:
-  friend class Step;
+  friend class BudgetStep<BasicMemoryBudget, Policy>;
 
   [[nodiscard]] GuidedStages stages() {
     return {.planner = plan_stage(pipeline_.planner(), options_.run),

@@ -36,14 +36,14 @@ struct KnownStep {
   Bytes missed{};
   /// the model's memory that the capture holds for; empty where it holds for any
   std::string storages{};
-  std::string refusal{};          ///< why it is not run from its graph
-  int failures = 0;               ///< guards that failed one after the other
-  std::int64_t calls = 0;         ///< of this signature
-  std::int64_t captured_at = 0;   ///< which of them was captured
-  std::int64_t last_equal = 0;    ///< the last one that was seen to be the captured step
-  std::int64_t verifiable = 0;    ///< calls that could have been replayed
-  double packing = 1;             ///< how much larger the arena was than the plan's peak
-  bool told_of_fallback = false;  ///< that no plan fits
+  std::string refusal{};                 ///< why it is not run from its graph
+  int failures = 0;                      ///< guards that failed one after the other
+  std::int64_t calls = 0;                ///< of this signature
+  std::int64_t captured_at = 0;          ///< which of them was captured
+  std::int64_t last_equal = 0;           ///< the last one that was seen to be the captured step
+  std::int64_t verifiable = 0;           ///< calls that could have been replayed
+  double packing = 1;                    ///< how much larger the arena was than the plan's peak
+  bool told_of_fallback = false;         ///< that no plan fits
   std::vector<Microseconds> measured{};  ///< by node, of a replay; empty where none is due
 };
 

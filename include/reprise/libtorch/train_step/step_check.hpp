@@ -138,8 +138,7 @@ struct HashHooks final : RecorderHooks {
     const auto old_storage = old_ones[i]->captured->lock(),
                new_storage = new_ones[i]->captured->lock();
     if (!old_storage || !new_storage) continue;
-    if (old_storage == new_storage &&
-        old_ones[i]->geometry.offset == new_ones[i]->geometry.offset)
+    if (old_storage == new_storage && old_ones[i]->geometry.offset == new_ones[i]->geometry.offset)
       continue;
     return "the loss function reads another tensor in the place of '" + old_ones[i]->name +
            "', which is neither an argument nor of the model: pass it as an argument";
@@ -154,6 +153,11 @@ struct HashHooks final : RecorderHooks {
     return false;
   const OpFacts& facts = *recording.calls[n.index].facts;
   return facts.reads_to_host || facts.dynamic_shape;
+}
+
+/// Whether the n-th call of a capture, which is the first itself, is compared with the graph.
+[[nodiscard]] inline bool is_recheck_due(std::int64_t n) {
+  return n <= 4 || n % 100 == 0 || (n < 100 && (n & (n - 1)) == 0);
 }
 
 }  // namespace reprise

@@ -25,7 +25,6 @@
 #include <utility>
 #include <vector>
 
-#include <reprise/base/free_memory.hpp>
 #include <reprise/graph/diff.hpp>
 #include <reprise/libtorch/options/step_report.hpp>
 #include <reprise/libtorch/options/summaries.hpp>
@@ -35,6 +34,7 @@
 #include <reprise/libtorch/train_step/known_step.hpp>
 #include <reprise/libtorch/train_step/replay_runner.hpp>
 #include <reprise/libtorch/train_step/signature.hpp>
+#include <reprise/libtorch/train_step/step_capture.hpp>
 #include <reprise/libtorch/train_step/step_check.hpp>
 #include <reprise/libtorch/train_step/step_ledger.hpp>
 #include <reprise/libtorch/train_step/step_meter.hpp>
@@ -110,7 +110,7 @@ class StepEngine {
     ++key.calls;
     if (!key.refusal.empty()) return run_without_graph(known, model, arguments, run);
     if (!key.captured) return capture_anew(known, model, arguments, run);
-    if (ledger_.options.recheck && is_due(key.calls - key.captured_at + 1))
+    if (ledger_.options.recheck && is_recheck_due(key.calls - key.captured_at + 1))
       return check_again(known, model, arguments, run);
     if (!planning_.ensure_program(known)) return run_without_graph(known, model, arguments, run);
     const std::int64_t verify_every = ledger_.options.run.verify_every;
@@ -130,7 +130,7 @@ class StepEngine {
     runner_.release_arena();
     if (ledger_.options.budget.given()) {
       ++ledger_.counters.fallbacks;
-      CapturedStep step = capture_inside(known, model, arguments, run);
+      CapturedStep step = capture_.inside(known, model, arguments, run);
       ledger_.last.moved = step.transfers().bytes_out;
       planning_.resolve(known, step);
       return step.take_results();
@@ -143,30 +143,12 @@ class StepEngine {
     return results;
   }
 
-  // Moving out cannot do everything: a budget below what the step begins or ends with is an error,
-  // which says what would do.
-  CapturedStep capture_inside(const Known& known, const ModelTensors& model,
-                              const StepArguments& arguments, const Run& run) {
-    try {
-      return capture_step(model, arguments, run, capture_options(known));
-    } catch (const Error& error) {
-      if (error.code() != Errc::budget_unreachable || ledger_.last.floor <= Bytes{0}) throw;
-      throw Error(error.code(),
-                  std::string(error.what()) + ". Of this step: " + planning_.what_it_needs());
-    }
-  }
-
-  // The capture itself is the first call.
-  [[nodiscard]] static bool is_due(std::int64_t call) {
-    return call <= 4 || call % 100 == 0 || (call < 100 && (call & (call - 1)) == 0);
-  }
-
   std::vector<at::Tensor> check_again(Known& known, const ModelTensors& model,
                                       const StepArguments& arguments, const Run& run) {
     runner_.release_arena();
     planning_.resolve(known);
     TraceHooks hooks;
-    CapturedStep step = capture_step(model, arguments, run, capture_options(known, &hooks));
+    CapturedStep step = capture_(known, model, arguments, run, &hooks);
     ledger_.step_completed = true;
     ledger_.last.moved = step.transfers().bytes_out;
     std::vector<at::Tensor> results = step.take_results();
@@ -228,7 +210,7 @@ class StepEngine {
     before.restore();
     HashHooks hooks;
     hooks.known = &known.key.captured->recording();
-    CapturedStep eager = capture_step(model, arguments, run, capture_options(known, &hooks));
+    CapturedStep eager = capture_(known, model, arguments, run, &hooks);
     std::vector<at::Tensor> results = eager.take_results();
     if (!ours.completed) {  // a guard: the next call finds it out, and captures anew
       ++ledger_.counters.failed_rechecks;
@@ -285,19 +267,8 @@ class StepEngine {
     results = std::move(outcome.results);
     ++ledger_.counters.replays;
     known.key.failures = 0;
-    report_replay(*known.made);
+    meter_.replayed(*known.made);
     return true;
-  }
-
-  void report_replay(const ReadyProgram& ready) {
-    TrainStepReport& last = ledger_.last;
-    last.replayed = true;
-    last.recomputed = static_cast<std::int64_t>(ready.recomputed());
-    last.planned = ready.recomputed() > 0;
-    last.fits = ledger_.options.budget.given() && !last.planned;
-    last.predicted_peak = last.base + ready.program->peak_above_base();
-    last.own_time = ready.plan.baseline_time;
-    last.predicted_extra_time = ready.plan.time - ready.plan.baseline_time;
   }
 
   std::vector<at::Tensor> capture_anew(Known& known, const ModelTensors& model,
@@ -306,7 +277,7 @@ class StepEngine {
     ++ledger_.counters.captures;
     runner_.release_arena();
     TraceHooks hooks;
-    CapturedStep captured = capture_step(model, arguments, run, capture_options(known, &hooks));
+    CapturedStep captured = capture_(known, model, arguments, run, &hooks);
     ledger_.step_completed = true;
     KnownStep& key = known.key;
     key.trace = std::move(hooks.trace);
@@ -334,24 +305,12 @@ class StepEngine {
     return results;
   }
 
-  [[nodiscard]] CaptureOptions capture_options(const Known& known, RecorderHooks* hooks = nullptr) {
-    const RunOptions& run = ledger_.options.run;
-    CaptureOptions options{.name = run.name, .hooks = hooks, .spill_folder = run.spill_folder};
-    TrainStepReport& last = ledger_.last;
-    last.limit = planning_.known_budget(known);
-    if (last.limit == Bytes{0} && ledger_.options.budget.given())
-      last.limit = limit_until_known(run.limit_until_known, last.base, free_memory());
-    if (last.limit > Bytes{0}) options.memory_limit = last.limit + meter_.excluded();
-    if (meter_.is_share() && known.key.budget > Bytes{0})
-      options.held_at_start = last.base + meter_.excluded();
-    return options;
-  }
-
   StepModel model_;
   Pipe pipeline_;
   StepLedger ledger_;
   StepMeter meter_{ledger_};
   StepPlanning planning_;
+  StepCapture capture_{ledger_, meter_, planning_};
   ReplayRunner<Pipe> runner_{pipeline_, ledger_, meter_, planning_};
   std::string modules_;  // what they were when the call began
   Known* current_ = nullptr;

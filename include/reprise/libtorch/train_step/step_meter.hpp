@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 #include <string>
 
 #include <reprise/base/units.hpp>
 #include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/train_step/known_step.hpp>
 #include <reprise/libtorch/train_step/step_ledger.hpp>
 
 namespace reprise {
@@ -35,6 +35,18 @@ class StepMeter {
     ledger_.others = cpu_memory().spare() - arena;
     started_with_ = ledger_.last.base + cpu_memory().spare();
     cpu_memory().reset_peak();
+  }
+
+  /// The step ran from its graph.
+  void replayed(const ReadyProgram& ready) {
+    TrainStepReport& last = ledger_.last;
+    last.replayed = true;
+    last.recomputed = static_cast<std::int64_t>(ready.recomputed());
+    last.planned = ready.recomputed() > 0;
+    last.fits = ledger_.options.budget.given() && !last.planned;
+    last.predicted_peak = last.base + ready.program->peak_above_base();
+    last.own_time = ready.plan.baseline_time;
+    last.predicted_extra_time = ready.plan.time - ready.plan.baseline_time;
   }
 
   void end() {
@@ -84,8 +96,8 @@ class StepMeter {
   }
 
   StepLedger& ledger_;
-  Bytes excluded_{};        // of what the allocator holds
-  Bytes started_with_{};    // what was held when the call began, arenas as a whole
+  Bytes excluded_{};      // of what the allocator holds
+  Bytes started_with_{};  // what was held when the call began, arenas as a whole
   bool unbounded_ = false;
   std::chrono::steady_clock::time_point start_{};
 };

@@ -129,10 +129,10 @@ class StepPlanning {
   // The step waits for its plan, and so do its cores.
   static ReplanRules rules(const TrainStepOptions& options, const PlanStage& planner) {
     PlanSearchRules search{.planner = planner.plan,
-                       .planning = options.run.planning,
-                       .first_effort = 0.3,
-                       .first_seconds = 1.2,
-                       .later_seconds = 3.6};
+                           .planning = options.run.planning,
+                           .first_effort = 0.3,
+                           .first_seconds = 1.2,
+                           .later_seconds = 3.6};
     search.tries = [name = planner.strategy, planning = options.run.planning](bool hasty) {
       const auto cores = std::clamp(static_cast<unsigned>(at::get_num_threads()), 1u, max_tries);
       return tries_of(name, planning, {hasty ? cores : max_tries, cores});
@@ -140,8 +140,7 @@ class StepPlanning {
     return {.search = std::move(search),
             .refine = options.run.refine,
             .max_plans = options.run.max_plans,
-            .own_costs =
-                planner.own_costs || options.budget.kind == Budget::Kind::extra_time};
+            .own_costs = planner.own_costs || options.budget.kind == Budget::Kind::extra_time};
   }
 
   KnownSteps::Hooks hooks() {
@@ -192,9 +191,9 @@ class StepPlanning {
 
   bool plan_for(Known& known) {
     const bool by_cost = ledger_.options.budget.kind == Budget::Kind::extra_time;
-    const PlanGoal goal{.headroom = headroom(),
-                        .percent = by_cost ? std::optional(ledger_.options.budget.percent)
-                                           : std::nullopt};
+    const PlanGoal goal{
+        .headroom = headroom(),
+        .percent = by_cost ? std::optional(ledger_.options.budget.percent) : std::nullopt};
     const ReplanCounters before = steps_.counters();
     const auto old = known.made;
     const bool usable = steps_.ensure(known, goal);
@@ -212,12 +211,12 @@ class StepPlanning {
   }
 
   void log_plan(const ReadyProgram& made) const {
-    ledger_.log.info(
-        "planned: " + format_bytes(made.plan.baseline_peak) + " to " +
-        format_bytes(made.plan.peak) + ", " + std::to_string(made.recomputed()) + " ops again, " +
-        (made.layout ? "an arena of " + format_bytes(made.layout->counted)
-                     : std::string("no arena")) +
-        ", in " + format_time(ledger_.last.planning_time));
+    ledger_.log.info("planned: " + format_bytes(made.plan.baseline_peak) + " to " +
+                     format_bytes(made.plan.peak) + ", " + std::to_string(made.recomputed()) +
+                     " ops again, " +
+                     (made.layout ? "an arena of " + format_bytes(made.layout->counted)
+                                  : std::string("no arena")) +
+                     ", in " + format_time(ledger_.last.planning_time));
   }
 
   bool fall_back(Known& known) {
@@ -247,8 +246,8 @@ class StepPlanning {
 
   // Packing is known to waste something: that much less is asked for.
   [[nodiscard]] static Bytes lower(const Known& known) {
-    return Bytes{static_cast<std::int64_t>(static_cast<double>(known.headroom.count) /
-                                           known.key.packing)};
+    return Bytes{
+        static_cast<std::int64_t>(static_cast<double>(known.headroom.count) / known.key.packing)};
   }
 
   // Packing has wasted more than the budget leaves, and giving pages back in between costs much or
