@@ -214,9 +214,7 @@ TEST_CASE(
                                   .run = {.planning = {.effort = 0.1}},
                                   .on_fallback = OnFallback::error,
                                   .recheck = false},
-                 ArenaMemory{},
-                 timer,
-                 CountingProbe{}};
+                 DefaultPipeline{}.with(Profiler<CountingTimer, CountingProbe>{timer})};
   for (int i = 0; i < 5; ++i) {
     task.module->zero_grad();
     step(task.make_batch(i));

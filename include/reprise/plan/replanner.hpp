@@ -296,7 +296,7 @@ class Replanner {
     const Simulation cost = simulate(*known.graph, plan.schedule);
     if (!cost.valid) throw Error(Errc::bad_schedule, cost.violation->message);
     plan.peak = cost.peak;  // whatever a planner says of itself
-    plan.time = cost.time;
+    if (!rules_.own_costs) plan.time = cost.time;
     const Bytes above = cost.peak - start_bytes(*known.graph);
     if (!known.goal.percent && above > known.goal.headroom) {
       known.smallest = above;

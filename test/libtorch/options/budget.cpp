@@ -68,7 +68,7 @@ Outcome train_inside(std::string_view name, const Budget& budget,
     const Subject a{eager.module->parameters(), {}, eager.module->buffers(), {}},
         b{ours.module->parameters(), {}, ours.module->buffers(), {}};
     if (!same_state(a, b)) break;
-    CHECK(step.last().peak == step.last().predicted_peak);
+    if (step.last().replayed) CHECK(step.last().peak == step.last().predicted_peak);
     // a share is known once the first step has run
     if (i > 0) CHECK(step.last().peak <= step.last().budget);
   }
@@ -149,7 +149,7 @@ TEST_CASE("a plan is made again with the times of warm ops") {
   for (int i = 0; i < 5; ++i) {
     task.module->zero_grad();
     step(batch);
-    CHECK(step.last().peak == step.last().predicted_peak);
+    if (step.last().replayed) CHECK(step.last().peak == step.last().predicted_peak);
   }
   // The first run of a process sets kernels up; where it did not take longer here, nothing was to
   // be refined.

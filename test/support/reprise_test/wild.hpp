@@ -81,7 +81,7 @@ inline WildOutcome run_wild(const std::function<Program()>& make, const Referenc
             share_of(mode.share, expected.eager - expected.floor);
   MemoryBudgetOptions options = wild.options;
   options.run.planner = plan_by_bytes;
-  options.planning.effort = 0.1;
+  options.run.planning.effort = 0.1;
   options.plan_in_background = false;
   options.over_budget = OverBudget::go_on;
   options.run.verify_every = mode.verify ? 1 : 0;

@@ -205,7 +205,7 @@ class StepPlanning {
     ledger_.counters.planning_time += now.waited - before.waited;
     if (known.failure) std::rethrow_exception(std::exchange(known.failure, {}));
     if (!usable) return false;
-    known.made->reprice(*known.graph);
+    if (!stages_.planner.own_costs) known.made->reprice(*known.graph);
     if (known.made != old) log_plan(*known.made);
     return true;
   }
