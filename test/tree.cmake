@@ -68,6 +68,7 @@ check_shown(docs/policies/mem_probe.md policy_mem_probe.cpp)
 check_shown(docs/policies/eviction.md policy_eviction.cpp)
 check_shown(docs/policies/step_memory.md policy_step_memory.cpp)
 check_shown(docs/policies/pipeline.md custom_pipeline.cpp)
+check_shown(docs/policies/observer.md policy_observer.cpp)
 check_shown(docs/graph.md read_graph.cpp)
 
 # docs/api.md has every public name.
