@@ -29,12 +29,12 @@
 #include <utility>
 #include <vector>
 
+#include <reprise/libtorch/guided/budget_limit.hpp>
 #include <reprise/libtorch/guided/budget_step.hpp>
-#include <reprise/libtorch/guided/guided_step.hpp>
 #include <reprise/libtorch/guided/guided_meter.hpp>
+#include <reprise/libtorch/guided/guided_step.hpp>
 #include <reprise/libtorch/guided/known_sequences.hpp>
 #include <reprise/libtorch/guided/slow_steps.hpp>
-#include <reprise/libtorch/guided/budget_limit.hpp>
 #include <reprise/libtorch/options/budget.hpp>
 #include <reprise/libtorch/options/memory_budget_options.hpp>
 #include <reprise/libtorch/options/step_report.hpp>
@@ -229,7 +229,8 @@ class BasicMemoryBudget {
   [[nodiscard]] bool left_to_blocks() {
     if (!options_.blocks_where_unplanned || !blocks_because_.empty())
       return !blocks_because_.empty();
-    blocks_because_ = sequences_.why_unplannable(BudgetLimit::headroom(meter_.base(), limit_.now()));
+    blocks_because_ =
+        sequences_.why_unplannable(BudgetLimit::headroom(meter_.base(), limit_.now()));
     if (blocks_because_.empty()) return false;
     page_blocks().stop();  // what waits for guided steps would be of no use to any other
     notice("from now on steps run as they are, with the checkpoints that they have: " +

@@ -35,8 +35,8 @@ inline void check_strategy(std::string_view name) {
               "strategy '" + std::string(name) + "': unknown; there are " + known);
 }
 
-/// A Strategy that is chosen when the program runs: one of strategy_names, or any other model of the
-/// concept. "anneal" by default.
+/// A Strategy that is chosen when the program runs: one of strategy_names, or any other model of
+/// the concept. "anneal" by default.
 class AnyStrategy {
  public:
   AnyStrategy() : AnyStrategy(Anneal{}) {}

@@ -1,6 +1,6 @@
 #pragma once
-// Runs a recorded call again, as it ran first: a random op draws the same numbers, and the generator
-// is then where it was.
+// Runs a recorded call again, as it ran first: a random op draws the same numbers, and the
+// generator is then where it was.
 //
 //   runner.note_generator(node);        a dropout is about to run
 //   runner.run(call, node, tensors);    it runs again: the same mask

@@ -14,9 +14,9 @@
 
 #include <reprise/base/units.hpp>
 #include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/guided/budget_limit.hpp>
 #include <reprise/libtorch/guided/guided_step.hpp>
 #include <reprise/libtorch/guided/known_sequences.hpp>
-#include <reprise/libtorch/guided/budget_limit.hpp>
 #include <reprise/libtorch/options/reports.hpp>
 #include <reprise/plan/replanner.hpp>
 

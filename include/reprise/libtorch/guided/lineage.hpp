@@ -44,7 +44,8 @@ class Lineage {
  public:
   using Readers = c10::SmallVector<NodeId, 2>;
 
-  /// What can only be recomputed from a value, as long as nothing that is available lies in between.
+  /// What can only be recomputed from a value, as long as nothing that is available lies in
+  /// between.
   struct Dependants {
     std::vector<ValueId> evicted{};  ///< under tensors of the user's
     std::vector<ValueId> others{};

@@ -1,6 +1,6 @@
 #pragma once
-// Online eviction: no plan decides. When an allocation would pass the limit, a policy picks a victim
-// (DTR), which is evicted, or spilled if it cannot be recomputed.
+// Online eviction: no plan decides. When an allocation would pass the limit, a policy picks a
+// victim (DTR), which is evicted, or spilled if it cannot be recomputed.
 //
 //   limit 100 MiB, live 90 MiB, an op asks for 30 MiB:    policy: h7 costs least per byte and staleness ──▶ evict h7, 25 MiB ──▶ live 95
 //

@@ -10,8 +10,8 @@
 #include <string>
 
 #include <reprise/base/units.hpp>
-#include <reprise/libtorch/guided/known_sequences.hpp>
 #include <reprise/libtorch/guided/budget_limit.hpp>
+#include <reprise/libtorch/guided/known_sequences.hpp>
 #include <reprise/libtorch/options/memory_budget_options.hpp>
 
 namespace reprise {
@@ -61,9 +61,9 @@ class SlowSteps {
   }
 
   static std::string what_it_costs(const GuidedStepReport& last) {
-    return "steps take " + number(last.slow_down(), "%.1f") +
-           " times what their own ops take (" + format_time(last.own_time) + ", and " +
-           format_time(last.extra_time) + " to run ops again, " + format_time(last.moving_time) +
+    return "steps take " + number(last.slow_down(), "%.1f") + " times what their own ops take (" +
+           format_time(last.own_time) + ", and " + format_time(last.extra_time) +
+           " to run ops again, " + format_time(last.moving_time) +
            " to move storages): there is no plan for " + format_bytes(last.budget);
   }
   static std::string what_would_do(const Advice& advice, Bytes base, const StepGraph& graph) {

@@ -45,7 +45,8 @@ struct RunOptions {
   LogLevel log_level = log_level_of_environment();
   /// Where the log goes; by default to stderr.
   Log::Sink on_log{};
-  /// Gets the notices alone, whatever the level: what costs more, or holds more, than was asked for.
+  /// Gets the notices alone, whatever the level: what costs more, or holds more, than was asked
+  /// for.
   std::function<void(const std::string&)> on_notice{};
 };
 

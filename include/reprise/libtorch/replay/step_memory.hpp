@@ -7,7 +7,8 @@
 //   };
 //   TrainStep step{model, loss_fn, {}, DefaultPipeline{}.with(Rewriter{LibTorchBackend{Mine{}}})};
 //
-// ArenaMemory (arena.hpp) keeps one block with planned addresses; AllocatorMemory is the null model.
+// ArenaMemory (arena.hpp) keeps one block with planned addresses; AllocatorMemory is the null
+// model.
 
 #include <concepts>
 #include <cstddef>
@@ -66,7 +67,8 @@ concept use = requires(M& memory) {
 };
 }  // namespace step_memory_requirement
 
-/// StepMemory requires: (1) to be movable; (2) plans_addresses: whether start() is given a layout at
+/// StepMemory requires: (1) to be movable; (2) plans_addresses: whether start() is given a layout
+/// at
 /// all; (3) start(layout), before each run; (4) begin(i) and end() around what op i of the program
 /// allocates; (5) hand_over(gradients), after the run; (6) settle(): what was handed over and is
 /// still alive must not lie where the next run writes; (7) release(): gives the memory back until
@@ -104,8 +106,9 @@ template <class M>
   static_assert(
       step_memory_requirement::capacity<M>,
       "M is no StepMemory: it needs (8) Bytes capacity(); see docs/policies/step_memory.md");
-  static_assert(step_memory_requirement::use<M>,
-                "M is no StepMemory: it needs (9) ArenaUse use(); see docs/policies/step_memory.md");
+  static_assert(
+      step_memory_requirement::use<M>,
+      "M is no StepMemory: it needs (9) ArenaUse use(); see docs/policies/step_memory.md");
   return StepMemory<M>;
 }
 

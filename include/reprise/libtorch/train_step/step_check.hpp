@@ -123,7 +123,8 @@ struct HashHooks final : RecorderHooks {
   return {};
 }
 
-/// Graphs are equal where only the tensors are others: a closure's that was exchanged for another of
+/// Graphs are equal where only the tensors are others: a closure's that was exchanged for another
+/// of
 /// the same shape, and lives on. (Where it has died, the next replay finds out.) Empty where none
 /// was.
 [[nodiscard]] inline std::string exchanged_tensor(const Recording& before, const Recording& now) {
