@@ -208,8 +208,7 @@ TEST_CASE(
     "saw") {
   models::Task task = models::make("vit", models::Config::tiny);
   const CountingTimer timer;
-  TrainStep step{task.module,
-                 task.loss,
+  TrainStep step{task.module, task.loss,
                  TrainStepOptions{.budget = Budget::savable(60),
                                   .run = {.planning = {.effort = 0.1}},
                                   .on_fallback = OnFallback::error,

@@ -62,12 +62,12 @@ struct PlanSearchRules {
 struct PlanSearch {
   std::shared_ptr<const StepGraph> graph{};
   PlanSearchRules rules{};
-  Bytes headroom{};                   ///< above start_bytes(): what the plan may take
-  std::optional<double> percent{};    ///< instead: the smallest plan that costs at most so much
-  std::optional<Bytes> ask_first{};   ///< a smaller headroom that is tried first
-  bool hasty = false;                 ///< with first_effort and first_seconds
-  bool must_find = true;              ///< more attempts where nothing fits
-  double spent = 0;                   ///< seconds of the limit that are gone already
+  Bytes headroom{};                  ///< above start_bytes(): what the plan may take
+  std::optional<double> percent{};   ///< instead: the smallest plan that costs at most so much
+  std::optional<Bytes> ask_first{};  ///< a smaller headroom that is tried first
+  bool hasty = false;                ///< with first_effort and first_seconds
+  bool must_find = true;             ///< more attempts where nothing fits
+  double spent = 0;                  ///< seconds of the limit that are gone already
 
   /// The best plan of all attempts; within_budget() says whether it fits.
   [[nodiscard]] Plan run(std::stop_token stop) const {

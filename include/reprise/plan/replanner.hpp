@@ -48,7 +48,8 @@ struct ReplanRules {
   PlanSearchRules search{};
   bool in_background = false;  ///< else ensure() waits
   bool refine = true;          ///< plan once more with the times of warm ops
-  std::size_t max_plans = 16;  ///< steps that are known at once; the one used longest ago goes first
+  std::size_t max_plans =
+      16;  ///< steps that are known at once; the one used longest ago goes first
   /// The planner reckons with costs that are not the graph's times: which of two plans is better it
   /// knows alone, and its newest one is taken.
   bool own_costs = false;
@@ -251,8 +252,8 @@ class Replanner {
   static constexpr double worth_planning_again = 0.03;
 
   static Microseconds microseconds_since(std::chrono::steady_clock::time_point start) {
-    return {
-        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count()};
+    return {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+                .count()};
   }
 
   static void cancel(Known& known) {
@@ -271,8 +272,8 @@ class Replanner {
       known.why = "the step starts with more than that";
       return;
     }
-    known.hasty = rules_.refine && !known.refined && !rules_.own_costs &&
-                  rules_.search.first_effort < 1;
+    known.hasty =
+        rules_.refine && !known.refined && !rules_.own_costs && rules_.search.first_effort < 1;
     ++counters_.plans;
     known.found = std::make_shared<Plan>();
     const bool has_one = known.made && known.made->fits(goal.headroom);

@@ -21,7 +21,8 @@ namespace graph_backend_requirement {
 template <class B>
 concept program = requires {
   typename B::Program;
-} && std::movable<typename B::Program>;
+}
+&&std::movable<typename B::Program>;
 template <class B>
 concept compile = requires(const B& backend, const StepGraph& graph, const Rewriting& rewriting) {
   { backend.compile(graph, rewriting) } -> std::same_as<typename B::Program>;
@@ -33,7 +34,8 @@ concept compile = requires(const B& backend, const StepGraph& graph, const Rewri
 ///   2. compile(graph, rewriting) -> Program callable on a const backend; where it throws, nothing has changed. What the program
 ///                                           needs later of the two arguments it keeps itself, or says that they must outlive it.
 template <class B>
-concept GraphBackend = graph_backend_requirement::program<B> && graph_backend_requirement::compile<B>;
+concept GraphBackend =
+    graph_backend_requirement::program<B> && graph_backend_requirement::compile<B>;
 
 /// True; where B is no GraphBackend, one line of the compiler's output says what it lacks.
 template <class B>

@@ -46,9 +46,9 @@ struct KnownSequence {
   std::shared_ptr<const Recording> recording{};
   /// to follow where there is headroom for everything; none before its graph has been made
   std::shared_ptr<const PlannedStream> without_plan{};
-  Bytes floor_above{};           ///< no schedule can go below, above the start
-  Bytes needed_above{};          ///< where it went above its limit: what it needed
-  Bytes above_for_cost{};        ///< of the plan for a budget by its cost
+  Bytes floor_above{};               ///< no schedule can go below, above the start
+  Bytes needed_above{};              ///< where it went above its limit: what it needed
+  Bytes above_for_cost{};            ///< of the plan for a budget by its cost
   std::shared_ptr<Advice> advice{};  ///< by advice_job; without a schedule where none was found
   std::shared_ptr<PlanJob> advice_job{};
 
@@ -121,7 +121,8 @@ class KnownSequences {
         [&](const KnownSequence& key) { return same_stream(*key.recording, recording); },
         [&] {
           is_new = true;
-          return KnownSequence{.recording = std::make_shared<const Recording>(std::move(recording))};
+          return KnownSequence{.recording =
+                                   std::make_shared<const Recording>(std::move(recording))};
         });
     new_in_a_row_ = is_new ? new_in_a_row_ + 1 : 0;
     // nothing comes again: what does will be planned when it does
@@ -171,8 +172,8 @@ class KnownSequences {
     if (new_in_a_row_ > patience)
       return "the last " + std::to_string(new_in_a_row_) +
              " steps made ops that had not come before";
-    const bool others =
-        std::ranges::any_of(steps_.steps(), [](const Known& known) { return known.made != nullptr; });
+    const bool others = std::ranges::any_of(
+        steps_.steps(), [](const Known& known) { return known.made != nullptr; });
     const bool none = !others && !steps_.steps().empty() && steps_.steps().front().unplannable &&
                       headroom <= steps_.steps().front().headroom;
     return none ? "no plan was found for a headroom of " +
@@ -192,8 +193,7 @@ class KnownSequences {
   [[nodiscard]] std::optional<Bytes> headroom_for_cost(double percent) {
     if (last() == nullptr) return std::nullopt;
     Known& front = steps_.steps().front();
-    if (!steps_.planning(front))
-      steps_.ensure(front, {.headroom = unlimited, .percent = percent});
+    if (!steps_.planning(front)) steps_.ensure(front, {.headroom = unlimited, .percent = percent});
     Bytes most{};
     for (Known& known : steps_.steps()) {
       if (steps_.planning(known) && known.goal.percent) steps_.take(known, !in_background());

@@ -61,9 +61,9 @@ class SlowSteps {
   }
 
   static std::string what_it_costs(const GuidedStepReport& last) {
-    return "steps take " + number(last.slow_down(), "%.1f") +
-           " times what their own ops take (" + format_time(last.own_time) + ", and " +
-           format_time(last.extra_time) + " to run ops again, " + format_time(last.moving_time) +
+    return "steps take " + number(last.slow_down(), "%.1f") + " times what their own ops take (" +
+           format_time(last.own_time) + ", and " + format_time(last.extra_time) +
+           " to run ops again, " + format_time(last.moving_time) +
            " to move storages): there is no plan for " + format_bytes(last.budget);
   }
   static std::string what_would_do(const Advice& advice, Bytes base, const StepGraph& graph) {

@@ -96,9 +96,9 @@ class StepLimit {
 
   Budget budget_;
   Bytes until_known_{}, excluded_{};
-  Bytes resolved_{};                         // of a share or a cost
-  Bytes stretched_{}, stretched_above_{};    // what the smallest plan takes, where steps may
-  Bytes eager_above_{}, floor_above_{};      // of the largest step so far
+  Bytes resolved_{};                       // of a share or a cost
+  Bytes stretched_{}, stretched_above_{};  // what the smallest plan takes, where steps may
+  Bytes eager_above_{}, floor_above_{};    // of the largest step so far
 };
 
 }  // namespace reprise

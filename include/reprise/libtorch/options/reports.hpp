@@ -24,14 +24,14 @@ struct StepReport {
   /// what the plan says: equal to `peak` where the step did what was planned, and nothing else; 0
   /// where it did not
   Bytes predicted_peak{};
-  Bytes eager_peak{};   ///< what the step would have taken without a budget
-  Bytes floor{};        ///< what no schedule can go below
-  Bytes probed_peak{};  ///< what the pipeline's memory probe says; by default the allocator's peak
-  Bytes moved{};        ///< spilled to a file
-  bool planned = false;      ///< a plan decided what is kept, to its end
-  bool fits = false;         ///< the budget is large enough for all that the step takes: no plan
-  bool over_budget = false;  ///< more was live than the budget allows, whoever took it
-  std::int64_t recomputed = 0;          ///< ops that ran again
+  Bytes eager_peak{};    ///< what the step would have taken without a budget
+  Bytes floor{};         ///< what no schedule can go below
+  Bytes probed_peak{};   ///< what the pipeline's memory probe says; by default the allocator's peak
+  Bytes moved{};         ///< spilled to a file
+  bool planned = false;  ///< a plan decided what is kept, to its end
+  bool fits = false;     ///< the budget is large enough for all that the step takes: no plan
+  bool over_budget = false;     ///< more was live than the budget allows, whoever took it
+  std::int64_t recomputed = 0;  ///< ops that ran again
   /// what the step's own ops take: measured in a guided step, by the graph's times in a replay
   Microseconds own_time{};
   Microseconds predicted_extra_time{};  ///< what the plan's recomputation is expected to take

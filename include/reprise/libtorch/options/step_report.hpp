@@ -41,7 +41,8 @@ namespace reprise {
   std::stable_sort(again.begin(), again.end(),
                    [&](NodeId a, NodeId b) { return cost(a) > cost(b); });
   out +=
-      "<h3>Recomputed</h3>\n<table><thead><tr><th>node</th><th>name</th><th>op</th><th>times</th><th>extra "
+      "<h3>Recomputed</h3>\n<table><thead><tr><th>node</th><th>name</th><th>op</th><th>times</"
+      "th><th>extra "
       "time</th></tr></thead><tbody>\n";
   for (NodeId n : again)
     out += "<tr><td>" + std::to_string(graph.node(n).id) + "</td><td>" +

@@ -100,9 +100,9 @@ inline std::string summary_of(const StepReport& last) {
   ways.add(counters.block_steps, "with checkpoints of their own");
   std::ostringstream out;
   out << detail::summary_head(name, counters, ways) << detail::summary_of(last);
-  out << "  recomputed  " << detail::count_of(last.recomputed, "op", "ops")
-      << " in the last step, " << format_time(last.extra_time) << " of " << format_time(last.time)
-      << "\n  spilled     " << format_bytes(counters.moved) << " in all\n";
+  out << "  recomputed  " << detail::count_of(last.recomputed, "op", "ops") << " in the last step, "
+      << format_time(last.extra_time) << " of " << format_time(last.time) << "\n  spilled     "
+      << format_bytes(counters.moved) << " in all\n";
   return out.str();
 }
 

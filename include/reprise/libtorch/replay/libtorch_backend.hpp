@@ -59,7 +59,7 @@ class LibTorchBackend {
 
 template <StepMemory M>
 LibTorchBackend(M) -> LibTorchBackend<M>;
-LibTorchBackend(CapturedStep&) -> LibTorchBackend<>;
+LibTorchBackend(CapturedStep&)->LibTorchBackend<>;
 
 static_assert(GraphBackend<LibTorchBackend<>>);
 

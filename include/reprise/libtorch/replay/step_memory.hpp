@@ -104,8 +104,9 @@ template <class M>
   static_assert(
       step_memory_requirement::capacity<M>,
       "M is no StepMemory: it needs (8) Bytes capacity(); see docs/policies/step_memory.md");
-  static_assert(step_memory_requirement::use<M>,
-                "M is no StepMemory: it needs (9) ArenaUse use(); see docs/policies/step_memory.md");
+  static_assert(
+      step_memory_requirement::use<M>,
+      "M is no StepMemory: it needs (9) ArenaUse use(); see docs/policies/step_memory.md");
   return StepMemory<M>;
 }
 
