@@ -1,5 +1,5 @@
 #pragma once
-// The smallest models of StepMemory, Observer, AnalysisStage, CostModel and Strategy: what compiles
+// The smallest models of StepMemory and Observer: what compiles
 // with these asks for no more than the concepts do. None is copied, or made out of nothing.
 
 #include <cstddef>
