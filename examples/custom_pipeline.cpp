@@ -138,15 +138,17 @@ bool were_called(const std::vector<std::string>& stages) {
 
 int main() {
   bool fine = true;
+  const reprise::RunOptions little_effort{.planning = {.effort = 0.02}};
   const auto eager_net = net();
   const auto eager =
       train(eager_net, [&](const torch::Tensor& x) { eager_net->forward(x).backward(); });
 
   const auto compiled_net = net();
-  reprise::TrainStep step{compiled_net,
-                          [&](const torch::Tensor& x) { return compiled_net->forward(x); },
-                          {.budget = reprise::Budget::savable(50), .recheck = false},
-                          mine::Pipeline{}};
+  reprise::TrainStep step{
+      compiled_net,
+      [&](const torch::Tensor& x) { return compiled_net->forward(x); },
+      {.budget = reprise::Budget::savable(50), .run = little_effort, .recheck = false},
+      mine::Pipeline{}};
   const auto compiled = train(compiled_net, [&](const torch::Tensor& x) { step(x); });
   std::cout << "TrainStep: " << step.counters().replays << " replays, " << step.last().recomputed
             << " ops recomputed\n";
@@ -155,9 +157,9 @@ int main() {
          fine;
 
   const auto guided_net = net();
-  reprise::BasicMemoryBudget budget{reprise::Budget::savable(50), mine::Pipeline{},
-                                    reprise::LargestFirst{},
-                                    reprise::MemoryBudgetOptions{.plan_in_background = false}};
+  reprise::BasicMemoryBudget budget{
+      reprise::Budget::savable(50), mine::Pipeline{}, reprise::LargestFirst{},
+      reprise::MemoryBudgetOptions{.run = little_effort, .plan_in_background = false}};
   const auto guided = train(guided_net, [&](const torch::Tensor& x) {
     auto inside = budget.step();
     guided_net->forward(x).backward();
