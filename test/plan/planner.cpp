@@ -20,12 +20,6 @@ using namespace reprise::literals;
 namespace {
 
 // The smallest models of the two concepts.
-struct NeverRecompute {
-  [[nodiscard]] std::string_view name() const { return "never"; }
-  [[nodiscard]] Schedule schedule(const StepGraph& graph, const PlanRequest&) const {
-    return own_order(graph);
-  }
-};
 struct Nonsense {
   [[nodiscard]] std::string_view name() const { return "nonsense"; }
   [[nodiscard]] Schedule schedule(const StepGraph&, const PlanRequest&) const {

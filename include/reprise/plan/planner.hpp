@@ -49,17 +49,15 @@ struct Plan {
 
 template <class Cost = MeasuredCost, class Policy = Anneal>
 class Planner {
-  static_assert(CostModel<Cost>,
-                "Planner's first argument must model CostModel: Microseconds time(const "
-                "StepGraph&, NodeId) const");
-  static_assert(Strategy<Policy>,
-                "Planner's second argument must model Strategy: name() const and schedule(const "
-                "StepGraph&, const PlanRequest&) const");
+  static_assert(is_cost_model<Cost>() && is_strategy<Policy>());
 
  public:
   Planner() = default;
   explicit Planner(Policy strategy, Cost cost = {})
       : strategy_(std::move(strategy)), cost_(std::move(cost)) {}
+
+  [[nodiscard]] const Policy& strategy() const { return strategy_; }
+  [[nodiscard]] const Cost& cost() const { return cost_; }
 
   /// Throws Errc::bad_argument for a budget that no memory has, Errc::bad_graph for a graph that
   /// cannot be run.

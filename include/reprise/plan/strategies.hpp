@@ -2,11 +2,15 @@
 // Strategies by name: the same names in flags, plan files and tables.
 //
 //   Plan plan = plan_with("min-cut", graph, {.budget = 2_GiB});
+//   Planner<ByteCost, AnyStrategy> planner{AnyStrategy{name}};        the same choice as a model of Strategy
 
 #include <algorithm>
 #include <array>
+#include <concepts>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <reprise/plan/planner.hpp>
 #include <reprise/plan/strategies/anneal.hpp>
@@ -31,20 +35,47 @@ inline void check_strategy(std::string_view name) {
               "strategy '" + std::string(name) + "': unknown; there are " + known);
 }
 
+/// A Strategy that is chosen when the program runs: one of strategy_names, or any other model of the
+/// concept. "anneal" by default.
+class AnyStrategy {
+ public:
+  AnyStrategy() : AnyStrategy(Anneal{}) {}
+  template <Strategy S>
+  requires(!std::same_as<S, AnyStrategy>) explicit AnyStrategy(S strategy)
+      : name_(strategy.name()),
+        schedule_([strategy = std::move(strategy)](const StepGraph& graph,
+                                                   const PlanRequest& request) -> Schedule {
+          return strategy.schedule(graph, request);
+        }) {}
+  /// Throws Errc::bad_argument for a name that is none of strategy_names.
+  explicit AnyStrategy(std::string_view name) : AnyStrategy(by_name(name)) {}
+
+  [[nodiscard]] std::string_view name() const { return name_; }
+  [[nodiscard]] Schedule schedule(const StepGraph& graph, const PlanRequest& request) const {
+    return schedule_(graph, request);
+  }
+
+ private:
+  static AnyStrategy by_name(std::string_view name) {
+    check_strategy(name);
+    if (name == "mu-two") return AnyStrategy(MuTwo{});
+    if (name == "mu-two-exact") return AnyStrategy(MuTwoExact{});
+    if (name == "min-cut") return AnyStrategy(MinCut{});
+    if (name == "chain-dp") return AnyStrategy(ChainDp{});
+    if (name == "anneal") return AnyStrategy(Anneal{});
+    if (name == "exhaustive") return AnyStrategy(Exhaustive{});
+    return AnyStrategy(Portfolio{});
+  }
+
+  std::string name_;
+  std::function<Schedule(const StepGraph&, const PlanRequest&)> schedule_;
+};
+static_assert(Strategy<AnyStrategy>);
+
 /// Throws Errc::bad_argument for a name that is none of strategy_names.
 [[nodiscard]] inline Plan plan_with(std::string_view name, const StepGraph& graph,
                                     const PlanRequest& request) {
-  check_strategy(name);
-  const auto run = [&](auto strategy) {
-    return Planner<MeasuredCost, decltype(strategy)>{strategy}.plan(graph, request);
-  };
-  if (name == "mu-two") return run(MuTwo{});
-  if (name == "mu-two-exact") return run(MuTwoExact{});
-  if (name == "min-cut") return run(MinCut{});
-  if (name == "chain-dp") return run(ChainDp{});
-  if (name == "anneal") return run(Anneal{});
-  if (name == "exhaustive") return run(Exhaustive{});
-  return run(Portfolio{});
+  return Planner<MeasuredCost, AnyStrategy>{AnyStrategy(name)}.plan(graph, request);
 }
 
 }  // namespace reprise

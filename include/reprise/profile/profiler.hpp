@@ -52,49 +52,21 @@ struct ProfileOptions {
   std::function<void(std::size_t done, std::size_t total)> progress{};
 };
 
-/// A step can be profiled where make_runner(step, options), found beside its type, gives an object
-/// with graph(), run(around) and complete(profile): docs/profiler.md.
-template <class Step>
-concept ProfilableStep = requires(Step& step, const ProfileOptions& options) {
-  make_runner(step, options);
-};
-
 template <class T = SteadyTimer, class P = NullProbe>
 class Profiler {
-  static_assert(std::movable<T>,
-                "T is no Timer: it needs (1) to be movable; see docs/policies/timer.md");
-  static_assert(
-      timer_requirement::begin_run<T>,
-      "T is no Timer: it needs (2) void begin_run(std::size_t n); see docs/policies/timer.md");
-  static_assert(
-      timer_requirement::start<T>,
-      "T is no Timer: it needs (3) void start(std::size_t i); see docs/policies/timer.md");
-  static_assert(timer_requirement::stop<T>,
-                "T is no Timer: it needs (4) void stop(std::size_t i); see docs/policies/timer.md");
-  static_assert(timer_requirement::end_run<T>,
-                "T is no Timer: it needs (5) std::vector<Microseconds> end_run(); see "
-                "docs/policies/timer.md");
-  static_assert(std::movable<P>,
-                "P is no MemProbe: it needs (1) to be movable; see docs/policies/mem_probe.md");
-  static_assert(mem_probe_requirement::begin_run<P>,
-                "P is no MemProbe: it needs (2) void begin_run(); see docs/policies/mem_probe.md");
-  static_assert(mem_probe_requirement::begin_op<P>,
-                "P is no MemProbe: it needs (3) void begin_op(); see docs/policies/mem_probe.md");
-  static_assert(
-      mem_probe_requirement::end_op<P>,
-      "P is no MemProbe: it needs (4) MemorySample end_op(); see docs/policies/mem_probe.md");
-  static_assert(mem_probe_requirement::end_run<P>,
-                "P is no MemProbe: it needs (5) Bytes end_run(); see docs/policies/mem_probe.md");
+  static_assert(is_timer<T>() && is_mem_probe<P>());
 
  public:
   explicit Profiler(T timer = T{}, P probe = P{})
       : timer_(std::move(timer)), probe_(std::move(probe)) {}
 
+  /// For whoever runs a step anyway and has it measured on the way.
+  [[nodiscard]] T& timer() { return timer_; }
+  [[nodiscard]] P& probe() { return probe_; }
+
   template <class Step>
   [[nodiscard]] Profile run(Step& step, const ProfileOptions& options = {}) {
-    static_assert(ProfilableStep<Step>,
-                  "no make_runner(step, options) beside the step's type; what reprise::capture() "
-                  "gives has one");
+    static_assert(is_profilable_step<Step>());
     if (options.runs == 0)
       throw Error(Errc::bad_argument, "runs: at least one run must be measured");
     auto runner = make_runner(step, options);

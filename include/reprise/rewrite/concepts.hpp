@@ -17,16 +17,36 @@
 
 namespace reprise {
 
+namespace graph_backend_requirement {
+template <class B>
+concept program = requires {
+  typename B::Program;
+}
+&&std::movable<typename B::Program>;
+template <class B>
+concept compile = requires(const B& backend, const StepGraph& graph, const Rewriting& rewriting) {
+  { backend.compile(graph, rewriting) } -> std::same_as<typename B::Program>;
+};
+}  // namespace graph_backend_requirement
+
 /// GraphBackend requires
 ///   1. Program                              a movable type: what can be run, in whatever way
 ///   2. compile(graph, rewriting) -> Program callable on a const backend; where it throws, nothing has changed. What the program
 ///                                           needs later of the two arguments it keeps itself, or says that they must outlive it.
 template <class B>
-concept GraphBackend = requires(const B& backend, const StepGraph& graph,
-                                const Rewriting& rewriting) {
-  typename B::Program;
-  requires std::movable<typename B::Program>;
-  { backend.compile(graph, rewriting) } -> std::same_as<typename B::Program>;
-};
+concept GraphBackend =
+    graph_backend_requirement::program<B> && graph_backend_requirement::compile<B>;
+
+/// True; where B is no GraphBackend, one line of the compiler's output says what it lacks.
+template <class B>
+[[nodiscard]] consteval bool is_graph_backend() {
+  static_assert(graph_backend_requirement::program<B>,
+                "B is no GraphBackend: it needs (1) a movable type B::Program; see "
+                "docs/policies/backend.md");
+  static_assert(graph_backend_requirement::compile<B>,
+                "B is no GraphBackend: it needs (2) Program compile(const StepGraph&, const "
+                "Rewriting&) const; see docs/policies/backend.md");
+  return GraphBackend<B>;
+}
 
 }  // namespace reprise

@@ -34,10 +34,7 @@ concept PromisedSchedule = requires(const P& plan) {
 
 template <class Backend = NullBackend>
 class Rewriter {
-  static_assert(GraphBackend<Backend>,
-                "Rewriter<B> needs a movable type B::Program and B::compile(const StepGraph&, "
-                "const Rewriting&) const that returns it: see "
-                "GraphBackend and docs/policies/backend.md");
+  static_assert(is_graph_backend<Backend>());
 
  public:
   using Program = typename Backend::Program;
@@ -47,9 +44,21 @@ class Rewriter {
   /// Throws Errc::bad_schedule naming the rule that the schedule breaks, and whatever the backend
   /// throws.
   [[nodiscard]] Program rewrite(const StepGraph& graph, std::span<const NodeId> schedule) const {
-    const Rewriting rewriting = reprise::rewrite(graph, schedule);
+    return backend_.compile(graph, checked(graph, schedule));
+  }
+
+  /// What the backend would be given: for who needs the rewriting itself (to lay out an arena, to
+  /// follow it around code that runs anyway). Throws as rewrite() does.
+  [[nodiscard]] static Rewriting checked(const StepGraph& graph, std::span<const NodeId> schedule) {
+    Rewriting rewriting = reprise::rewrite(graph, schedule);
     lint(graph, rewriting);
-    return backend_.compile(graph, rewriting);
+    return rewriting;
+  }
+
+  /// The second half alone, of what checked() gave.
+  template <class Source>
+  [[nodiscard]] Program compile(Source& source, const Rewriting& rewriting) const {
+    return backend_.compile(source, rewriting);
   }
 
   /// The same; a plan whose promised peak is not that of its schedule here was made for another
@@ -77,6 +86,7 @@ class Rewriter {
   }
 
   [[nodiscard]] const Backend& backend() const { return backend_; }
+  [[nodiscard]] Backend& backend() { return backend_; }
 
  private:
   template <class Source>
