@@ -1,0 +1,341 @@
+#pragma once
+// A Replanner keeps a plan for each step that a loop makes. Its front names the steps by a key of
+// its own: TrainStep by a signature, MemoryBudget by an op sequence.
+//
+//   Replanner<std::string, MyProgram> replanner{rules, hooks};
+//   auto& known = replanner.find_or_add([](auto& key) { return key == "x [8, 3]"; }, [] { return "x [8, 3]"; });
+//   known.graph = graph;
+//   replanner.ensure(known, {.headroom = 2_GiB})       planned: known.made fits 2 GiB
+//   replanner.ensure(known, {.headroom = 2_GiB})       nothing to do
+//   replanner.ensure(known, {.headroom = 1_GiB})       the plan does not fit any more: planned for 1 GiB
+//   replanner.ensure(known, {.headroom = 4_GiB})       over 3 % more: planned again, the cheaper of both plans stays
+//   replanner.refine(known, times, set_times)          ops take another time than at first: the next ensure() plans once more
+//
+// Headroom is what the budget leaves above the bytes that the step starts from. The front decides
+// what becomes of a plan (a program, a plan to follow): Hooks::make. Plans are made while the step
+// waits, or by a thread of the replanner's own; steps go on without a plan meanwhile.
+
+#include <algorithm>
+#include <chrono>
+#include <concepts>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <reprise/base/error.hpp>
+#include <reprise/base/units.hpp>
+#include <reprise/graph/simulate.hpp>
+#include <reprise/plan/background_planner.hpp>
+#include <reprise/plan/plan_search.hpp>
+
+namespace reprise {
+
+/// What is asked of a plan: to fit, or to cost little.
+struct PlanGoal {
+  Bytes headroom{};
+  /// the smallest peak that costs at most so much extra time, instead of one that fits
+  std::optional<double> percent{};
+};
+
+/// When plans are made, and how hard they are searched for.
+struct ReplanRules {
+  PlanSearchRules search{};
+  bool in_background = false;  ///< else ensure() waits
+  bool refine = true;          ///< plan once more with the times of warm ops
+  std::size_t max_plans =
+      16;  ///< steps that are known at once; the one used longest ago goes first
+  /// The planner reckons with costs that are not the graph's times: which of two plans is better it
+  /// knows alone, and its newest one is taken.
+  bool own_costs = false;
+};
+
+/// What a replanner has done so far.
+struct ReplanCounters {
+  std::int64_t plans = 0;        ///< searches that were begun
+  std::int64_t refinements = 0;  ///< of these, those that were begun for the sake of better times
+  Microseconds waited{};         ///< time that steps have waited for plans
+};
+
+/// What a front makes of a plan.
+///   1. fits(headroom) -> bool         whether it can be used where there is so much
+///   2. extra_time(graph) -> double    as a share of the step's own time, with the graph's times of now
+///   3. recomputed() -> std::size_t    ops that run again
+template <class M>
+concept MadeOfPlan = requires(const M& made, Bytes headroom, const StepGraph& graph) {
+  { made.fits(headroom) } -> std::convertible_to<bool>;
+  { made.extra_time(graph) } -> std::convertible_to<double>;
+  { made.recomputed() } -> std::convertible_to<std::size_t>;
+};
+
+template <class Key, class Made>
+class Replanner {
+ public:
+  /// One step that the loop makes.
+  struct Known {
+    Key key{};
+    std::shared_ptr<const StepGraph> graph{};  ///< set by the front; nothing is planned without one
+    std::shared_ptr<Made> made{};              ///< none where there is no plan
+    Bytes headroom{};                          ///< what was planned for last
+    bool unplannable = false;                  ///< no plan was found for `headroom`
+    std::string why{};                         ///< why none was found, for people
+    std::exception_ptr failure{};              ///< what the planner threw, where it did
+    std::optional<Bytes> smallest{};  ///< above the start: the smallest peak that was found instead
+    bool hasty = false;               ///< planned with little effort: better times are to come
+    bool refined = false;
+    PlanGoal goal{};  ///< of the last search
+
+   private:
+    friend class Replanner;
+    std::optional<double> percent{};  // the last goal of that kind
+    bool old_times = false;
+    std::shared_ptr<PlanJob> job{};
+    std::shared_ptr<Plan> found{};
+    double spent = 0;
+  };
+
+  /// Searches once more, for so much headroom: for a front that finds out that what it makes of a
+  /// plan takes more than the plan.
+  using Again = std::function<Plan(Bytes headroom)>;
+  struct Hooks {
+    /// What becomes of a plan. May throw: the plan is then not used.
+    std::function<std::shared_ptr<Made>(Known&, Plan, const Again&)> make{};
+    /// A smaller headroom to try first; none by default.
+    std::function<std::optional<Bytes>(const Known&)> ask_first{};
+    /// A plan has taken the place of what there was, or none was found.
+    std::function<void(const Known&)> used{}, none_found{};
+    std::function<void(const std::string&)> log = [](const std::string& /*text*/) {};
+  };
+
+  Replanner(ReplanRules rules, Hooks hooks) : rules_(std::move(rules)), hooks_(std::move(hooks)) {
+    static_assert(MadeOfPlan<Made>);
+  }
+  ~Replanner() {
+    for (Known& known : steps_) cancel(known);
+  }
+  Replanner(const Replanner&) = delete;
+  Replanner& operator=(const Replanner&) = delete;
+
+  // ── known steps ────────────────────────────────────────────────────────────────────────────────
+
+  /// Most recently used first.
+  [[nodiscard]] std::list<Known>& steps() { return steps_; }
+  [[nodiscard]] const std::list<Known>& steps() const { return steps_; }
+
+  /// References to steps that are kept stay good.
+  template <class Matches, class MakeKey>
+  Known& find_or_add(const Matches& matches, const MakeKey& make_key) {
+    const auto it =
+        std::ranges::find_if(steps_, [&](const Known& known) { return matches(known.key); });
+    if (it == steps_.end()) return add(make_key());
+    steps_.splice(steps_.begin(), steps_, it);
+    return steps_.front();
+  }
+  Known& add(Key key) {
+    if (steps_.size() >= std::max<std::size_t>(rules_.max_plans, 1)) {
+      cancel(steps_.back());
+      steps_.pop_back();
+    }
+    steps_.emplace_front();
+    steps_.front().key = std::move(key);
+    return steps_.front();
+  }
+  void touch(const Known& known) {
+    const auto it = std::ranges::find_if(steps_, [&](const Known& k) { return &k == &known; });
+    if (it != steps_.end()) steps_.splice(steps_.begin(), steps_, it);
+  }
+
+  // ── plans ──────────────────────────────────────────────────────────────────────────────────────
+
+  /// Makes sure that there is a plan for this goal, or that one is being made. True where
+  /// `known.made` can be used.
+  bool ensure(Known& known, const PlanGoal& goal) {
+    const auto start = std::chrono::steady_clock::now();
+    const bool was_planning = known.job != nullptr;
+    take(known, false);
+    if (!known.job && needs_plan(known, goal)) begin(known, goal);
+    const bool waits = !rules_.in_background && known.job != nullptr;
+    take(known, !rules_.in_background);
+    if (waits || (was_planning && !known.job)) counters_.waited += microseconds_since(start);
+    return known.made && known.made->fits(goal.headroom);
+  }
+
+  /// Whether another plan is worth its while: the one rule of both fronts.
+  [[nodiscard]] static bool needs_plan(const Known& known, const PlanGoal& goal) {
+    if (known.old_times || (goal.percent && known.percent != goal.percent)) return true;
+    const bool more = static_cast<double>(goal.headroom.count) >
+                      (1 + worth_planning_again) * static_cast<double>(known.headroom.count);
+    if (!known.made || !known.made->fits(goal.headroom)) return !known.unplannable || more;
+    return !goal.percent && known.made->recomputed() > 0 && more;
+  }
+
+  /// Whether times of this step are asked for.
+  [[nodiscard]] bool wants_times(const Known& known) const {
+    return rules_.refine && !known.refined && !known.job && known.made &&
+           known.made->recomputed() > 0;
+  }
+  /// What ops take in a step that is not the first, by node. Where that makes another plan worth
+  /// its while, `set_times` puts them into known.graph, and the next ensure() plans.
+  template <class SetTimes>
+  void refine(Known& known, const std::vector<Microseconds>& times, const SetTimes& set_times) {
+    if (!wants_times(known) || times.size() != known.graph->node_count()) return;
+    known.refined = true;
+    const bool differ = times_differ(*known.graph, times);
+    if (!differ && !known.hasty) return;
+    set_times();
+    known.old_times = true;
+    ++counters_.refinements;
+    hooks_.log(differ ? "ops take another time than in the first step: planned again"
+                      : "planned again, with more effort than at first");
+  }
+
+  /// Takes up a plan that has been made; `wait`: also one that is being made.
+  void take(Known& known, bool wait) {
+    if (!known.job || (!wait && !known.job->done())) return;
+    const std::shared_ptr<PlanJob> job = std::exchange(known.job, nullptr);
+    known.unplannable = true;  // unless it is not
+    known.failure = {};
+    known.smallest.reset();
+    known.why = "none was found";
+    try {
+      static_cast<void>(job->take());
+      use(known, std::move(*known.found));
+    } catch (const std::exception& error) {
+      known.failure = std::current_exception();
+      known.why = error.what();
+    } catch (...) {  // a planner of the user's own may throw anything
+      known.failure = std::current_exception();
+      known.why = "the planner threw something that is no std::exception";
+    }
+    known.found.reset();
+    if (known.unplannable && hooks_.none_found) hooks_.none_found(known);
+  }
+  void wait() {
+    for (Known& known : steps_) take(known, true);
+  }
+  [[nodiscard]] bool planning(const Known& known) const { return known.job != nullptr; }
+
+  /// Puts a plan that came from elsewhere in place, for as long as this much is there.
+  void put(Known& known, std::shared_ptr<Made> made, Bytes headroom) {
+    cancel(known);
+    known.job.reset();
+    known.made = std::move(made);
+    known.headroom = headroom;
+    known.unplannable = known.old_times = false;
+  }
+  /// Nothing that was planned for this step holds any more.
+  void forget_plan(Known& known) {
+    cancel(known);
+    known.job.reset();
+    known.made.reset();
+    known.unplannable = false;
+  }
+
+  /// Work of the front's own, where plans are made.
+  [[nodiscard]] std::shared_ptr<PlanJob> start(PlanJob::Work work) {
+    if (rules_.in_background) return planner_.submit(std::move(work));
+    auto job = std::make_shared<PlanJob>(std::move(work));
+    job->run();
+    return job;
+  }
+
+  [[nodiscard]] const ReplanRules& rules() const { return rules_; }
+  [[nodiscard]] const ReplanCounters& counters() const { return counters_; }
+
+ private:
+  /// More headroom, as a share, that may save some of the recomputation.
+  static constexpr double worth_planning_again = 0.03;
+
+  static Microseconds microseconds_since(std::chrono::steady_clock::time_point start) {
+    return {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+                .count()};
+  }
+
+  static void cancel(Known& known) {
+    if (known.job) known.job->cancel();
+  }
+
+  void begin(Known& known, const PlanGoal& goal) {
+    known.goal = goal;
+    if (goal.percent) known.percent = goal.percent;
+    known.headroom = goal.headroom;
+    known.old_times = false;
+    known.smallest.reset();
+    known.failure = {};
+    if (!goal.percent && goal.headroom <= Bytes{0}) {
+      known.unplannable = true;
+      known.why = "the step starts with more than that";
+      return;
+    }
+    known.hasty =
+        rules_.refine && !known.refined && !rules_.own_costs && rules_.search.first_effort < 1;
+    ++counters_.plans;
+    known.found = std::make_shared<Plan>();
+    const bool has_one = known.made && known.made->fits(goal.headroom);
+    PlanSearch search{.graph = known.graph,
+                      .rules = rules_.search,
+                      .headroom = goal.headroom,
+                      .percent = goal.percent,
+                      .hasty = known.hasty,
+                      .must_find = !has_one};
+    if (hooks_.ask_first) search.ask_first = hooks_.ask_first(known);
+    known.job = start([search = std::move(search), found = known.found](std::stop_token stop) {
+      *found = search.run(std::move(stop));
+      return Schedule{};
+    });
+  }
+
+  // The cheaper of what there is and what was found stays.
+  void use(Known& known, Plan plan) {
+    known.spent = plan.seconds;
+    if (plan.schedule.empty()) return;  // cancelled
+    const Simulation cost = simulate(*known.graph, plan.schedule);
+    if (!cost.valid) throw Error(Errc::bad_schedule, cost.violation->message);
+    plan.peak = cost.peak;  // whatever a planner says of itself
+    if (!rules_.own_costs) plan.time = cost.time;
+    const Bytes above = cost.peak - start_bytes(*known.graph);
+    if (!known.goal.percent && above > known.goal.headroom) {
+      known.smallest = above;
+      known.why = "the best plan needs " + format_bytes(above) + " (" +
+                  std::to_string(above.count) + " bytes) of it";
+      const bool has_one = known.made && known.made->fits(known.goal.headroom);
+      known.unplannable = !has_one;
+      return;
+    }
+    auto made = hooks_.make(known, std::move(plan),
+                            [&](Bytes headroom) { return search_again(known, headroom); });
+    known.unplannable = false;
+    if (known.goal.percent) known.headroom = above;
+    const bool may_stay = !rules_.own_costs && !known.goal.percent && known.made &&
+                          known.made->fits(known.goal.headroom);
+    if (may_stay && known.made->extra_time(*known.graph) <= made->extra_time(*known.graph))
+      return hooks_.log("the plan that there is stays: no faster one was found");
+    known.made = std::move(made);
+    if (hooks_.used) hooks_.used(known);
+  }
+
+  [[nodiscard]] Plan search_again(Known& known, Bytes headroom) {
+    const PlanSearch search{.graph = known.graph,
+                            .rules = rules_.search,
+                            .headroom = headroom,
+                            .hasty = known.hasty,
+                            .must_find = false,
+                            .spent = known.spent};
+    Plan plan = search.run({});
+    known.spent += plan.seconds;
+    return plan;
+  }
+
+  ReplanRules rules_;
+  Hooks hooks_;
+  ReplanCounters counters_;
+  std::list<Known> steps_;
+  BackgroundPlanner planner_;  // last: its thread ends first
+};
+
+}  // namespace reprise
