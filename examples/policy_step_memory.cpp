@@ -53,7 +53,11 @@ int main() {
       return torch::cross_entropy_loss(model->forward(x), y);
     };
     auto runs = std::make_shared<int>(0);
-    reprise::TrainStep step{model, loss, {.recheck = false}, LargeArenas(least, runs)};
+    reprise::TrainStep step{model,
+                            loss,
+                            {.recheck = false},
+                            reprise::DefaultPipeline{}.with(reprise::Rewriter{
+                                reprise::LibTorchBackend{LargeArenas(least, runs)}})};
     for (int i = 0; i < 4; ++i) {
       model->zero_grad();
       step(torch::ones({32, 64}), torch::zeros({32}, torch::kLong));

@@ -38,6 +38,7 @@
 #include <reprise/base/error.hpp>
 #include <reprise/base/flat_index.hpp>
 #include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/record/op_timer.hpp>
 #include <reprise/libtorch/record/recorded_numbers.hpp>
 #include <reprise/libtorch/record/recording.hpp>
 #include <reprise/libtorch/record/scope.hpp>
@@ -84,6 +85,9 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
   }
 
   ~Recorder() override { stop(); }
+
+  /// From here on ops are timed by this; it must outlive the recorder.
+  void time_with(OpTimer* timer) { timer_ = timer; }
 
   /// Tells of a tensor that is there before the step. Two that share a storage are one value, or
   /// views of one.
@@ -342,6 +346,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     const Microseconds moving =
         memory_gate() != nullptr ? memory_gate()->time_spent() : Microseconds{};
     const auto start = std::chrono::steady_clock::now();
+    if (timer_ != nullptr) timer_->start();
     try {
       op.redispatchBoxed(keys, &stack);
     } catch (...) {
@@ -352,6 +357,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
     }
     call.time = {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
                      .count()};
+    if (timer_ != nullptr) call.time = timer_->stop();
     if (memory_gate() != nullptr)
       call.time = {std::max(0.0, call.time.count - (memory_gate()->time_spent() - moving).count)};
 
@@ -900,6 +906,7 @@ class Recorder final : public DispatchHook, public RecordedNumbers {
   }
 
   RecorderHooks* hooks_;
+  OpTimer* timer_ = nullptr;
   StepBytes memory_{start_serial_};
   const Bytes started_with_ = base_;  // what existed in the process
   Bytes existed_{};                   // the same, as bytes() counts

@@ -39,6 +39,7 @@
 
 #include <reprise/libtorch/device/cpu/counting_allocator.hpp>
 #include <reprise/libtorch/replay/arena_layout.hpp>
+#include <reprise/libtorch/replay/step_memory.hpp>
 
 namespace reprise {
 
@@ -191,12 +192,6 @@ class ArenaBlock final : public BlockSource {
   std::int64_t taken_ = 0, fallbacks_ = 0;
 };
 
-/// What one run took from the arena.
-struct ArenaUse {
-  std::int64_t taken = 0;      ///< blocks at planned addresses
-  std::int64_t fallbacks = 0;  ///< that had to come from the allocator
-};
-
 /// Holds the block from step to step, for the plans of all shapes. One thread at a time.
 class ArenaMemory {
  public:
@@ -284,38 +279,6 @@ class ArenaMemory {
   BlockSource* outer_ = nullptr;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> handed_over_;  // gradients that lie in it
 };
-
-/// The other policy: every block from the allocator.
-struct AllocatorMemory {
-  static constexpr bool plans_addresses = false;
-
-  [[nodiscard]] static Bytes capacity() { return {}; }
-  void release() {}
-  void settle() {}
-  void start(const ArenaLayout& /*layout*/) {}
-  void begin(std::size_t /*step*/) {}
-  void end() {}
-  void hand_over(const std::vector<at::Tensor>& /*gradients*/) {}
-  [[nodiscard]] static ArenaUse use() { return {}; }
-};
-
-/// StepMemory requires
-///   1. plans_addresses                            whether start() is given a layout at all
-///   2. start(layout), then for each step of the program begin(i), end(), then hand_over(gradients)
-///   3. settle(), release(), capacity(), use()     see ArenaMemory
-template <class M>
-concept StepMemory = requires(M& memory, const ArenaLayout& layout,
-                              const std::vector<at::Tensor>& gradients) {
-  { M::plans_addresses } -> std::convertible_to<bool>;
-  memory.start(layout);
-  memory.begin(std::size_t{});
-  memory.end();
-  memory.hand_over(gradients);
-  memory.settle();
-  memory.release();
-  { memory.capacity() } -> std::convertible_to<Bytes>;
-  { memory.use() } -> std::convertible_to<ArenaUse>;
-};
-static_assert(StepMemory<ArenaMemory> && StepMemory<AllocatorMemory>);
+static_assert(StepMemory<ArenaMemory>);
 
 }  // namespace reprise

@@ -3,7 +3,7 @@
 //
 //   auto captured = capture(model, loss_fn, x, y);
 //   auto plan     = Planner{}.plan(captured.graph(), {.budget = 4_GiB});
-//   auto program  = Rewriter<LibTorchBackend>{}.rewrite(captured, plan);       // rewritten, linted, compiled
+//   auto program  = Rewriter<LibTorchBackend<>>{}.rewrite(captured, plan);       // rewritten, linted, compiled
 //   auto loss     = run(program, x, y);                                         // .grad is filled
 //
 // Where lint refuses, it throws before anything is compiled: the programs that there are can still
@@ -12,17 +12,26 @@
 #include <utility>
 #include <vector>
 
+#include <reprise/libtorch/replay/arena.hpp>
 #include <reprise/libtorch/replay/program.hpp>
+#include <reprise/libtorch/replay/step_memory.hpp>
 #include <reprise/rewrite/concepts.hpp>
 #include <reprise/rewrite/rewriter.hpp>
 
 namespace reprise {
 
+/// Compiles captured steps into programs that run in a StepMemory, which it holds for whoever runs
+/// them.
+template <class StepMemoryPolicy = ArenaMemory>
 class LibTorchBackend {
+  static_assert(is_step_memory<StepMemoryPolicy>());
+
  public:
   using Program = LibTorchProgram;
+  using Memory = StepMemoryPolicy;
 
   LibTorchBackend() = default;
+  explicit LibTorchBackend(Memory memory) : memory_(std::move(memory)) {}
   /// For Rewriter::rewrite(graph, ...): the step whose graph that is.
   explicit LibTorchBackend(CapturedStep& step) : step_(&step) {}
 
@@ -40,11 +49,19 @@ class LibTorchBackend {
     return LibTorchProgram(*step_, rewriting);
   }
 
+  /// Where programs run that this backend has compiled.
+  [[nodiscard]] Memory& memory() { return memory_; }
+
  private:
   CapturedStep* step_ = nullptr;
+  Memory memory_{};
 };
 
-static_assert(GraphBackend<LibTorchBackend>);
+template <StepMemory M>
+LibTorchBackend(M) -> LibTorchBackend<M>;
+LibTorchBackend(CapturedStep&)->LibTorchBackend<>;
+
+static_assert(GraphBackend<LibTorchBackend<>>);
 
 /// Runs a program on the model that capture() was given, with new inputs: fills every .grad and
 /// returns the loss. Throws Errc::capture_failed where a number that the host reads is not what it

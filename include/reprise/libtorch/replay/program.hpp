@@ -30,7 +30,8 @@
 #include <reprise/libtorch/record/call_again.hpp>
 #include <reprise/libtorch/record/capture.hpp>
 #include <reprise/libtorch/record/gradient_sums.hpp>
-#include <reprise/libtorch/replay/arena.hpp>
+#include <reprise/libtorch/replay/observer.hpp>
+#include <reprise/libtorch/replay/step_memory.hpp>
 #include <reprise/libtorch/replay/step_snapshot.hpp>
 #include <reprise/libtorch/torch/generator_state.hpp>
 #include <reprise/rewrite/lint.hpp>
@@ -53,15 +54,6 @@ struct RunOutcome {
   std::vector<at::Tensor> results{};    ///< what the loss function would have returned
   std::vector<at::Tensor> gradients{};  ///< beside CapturedStep::gradient_of()
   std::size_t workspace_changes = 0;    ///< nodes that took another workspace than known; now known
-};
-
-/// What a profiler does around each occurrence: nothing. `tensors` gives what the op reads before
-/// it, and what it made after it; asking for them costs.
-struct NullObserver {
-  template <class Tensors>
-  void before(std::size_t /*occurrence*/, NodeId /*node*/, const Tensors& /*tensors*/) {}
-  template <class Tensors>
-  void after(std::size_t /*occurrence*/, NodeId /*node*/, const Tensors& /*tensors*/) {}
 };
 
 class LibTorchProgram {
@@ -111,8 +103,10 @@ class LibTorchProgram {
 
   /// `memory`: where blocks come from, an ArenaMemory that was started with this program's layout
   /// or AllocatorMemory.
-  template <class Observer = NullObserver, class Memory = AllocatorMemory>
-  RunOutcome run(const Bindings& bindings, Observer&& observer = {}, Memory&& memory = {}) {
+  template <class Looker = NullObserver, class Memory = AllocatorMemory>
+  RunOutcome run(const Bindings& bindings, Looker&& observer = {}, Memory&& memory = {}) {
+    static_assert(is_observer<std::remove_cvref_t<Looker>>() &&
+                  is_step_memory<std::remove_cvref_t<Memory>>());
     const c10::impl::ExcludeDispatchKeyGuard below_autograd(DispatchHook::above());
     const SlotsCleared cleared{slots_};
     RunOutcome outcome;

@@ -2,10 +2,10 @@
 // What is measured while a program runs: the time of each op where it is asked for, and memory
 // through a probe of the user's choice.
 //
-//   StepObserver observer{timer, probe, /*timed=*/true};
-//   timer.begin_run(schedule.size());
+//   StepObserver observer{profiler, /*timed=*/true};
+//   profiler.timer().begin_run(schedule.size());
 //   program.run(bindings, observer, memory);
-//   by_node(timer.end_run(), schedule, graph.node_count());      a node that ran three times: the mean of the three
+//   by_node(profiler.timer().end_run(), schedule, graph.node_count());      a node that ran three times: the mean of the three
 
 #include <concepts>
 #include <cstddef>
@@ -14,28 +14,28 @@
 
 #include <reprise/base/units.hpp>
 #include <reprise/libtorch/torch/allocator_probe.hpp>
-#include <reprise/profile/concepts.hpp>
+#include <reprise/profile/profiler.hpp>
 
 namespace reprise {
 
-template <Timer T, MemProbe P>
+/// Hands the ops of a replay to the pipeline's profiler.
+template <class T, class P>
 struct StepObserver {
   /// The allocator counts by itself; every other probe is asked around each op.
   static constexpr bool asks_probe = !std::same_as<P, AllocatorProbe>;
 
-  T& timer;
-  P& probe;
+  Profiler<T, P>& profiler;
   bool timed = false;
 
   template <class Tensors>
   void before(std::size_t occurrence, NodeId /*node*/, const Tensors& /*tensors*/) {
-    if constexpr (asks_probe) probe.begin_op();
-    if (timed) timer.start(occurrence);
+    if constexpr (asks_probe) profiler.probe().begin_op();
+    if (timed) profiler.timer().start(occurrence);
   }
   template <class Tensors>
   void after(std::size_t occurrence, NodeId /*node*/, const Tensors& /*tensors*/) {
-    if (timed) timer.stop(occurrence);
-    if constexpr (asks_probe) static_cast<void>(probe.end_op());
+    if (timed) profiler.timer().stop(occurrence);
+    if constexpr (asks_probe) static_cast<void>(profiler.probe().end_op());
   }
 };
 
