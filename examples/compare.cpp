@@ -35,7 +35,7 @@ using namespace reprise;
 using namespace examples;
 
 struct Options {
-  RunOptions run{};
+  examples::RunOptions run{};
   std::string batches = "4,8,16", variants = "eager,checkpoint,MemoryBudget,TrainStep",
               out = "comparison", child{}, result{};
   std::string budget{}, savable{};  ///< as they were written; at most one of them

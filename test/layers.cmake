@@ -14,6 +14,7 @@ set(layers
   "plan/search: graph"
   "plan: base pack graph plan/search"
   "rewrite: base graph"
+  "pipeline: base graph profile plan rewrite"
   "report: base graph profile rewrite"
   "cuda: base profile"
   "libtorch/device/cpu: base pack"
@@ -21,10 +22,11 @@ set(layers
   "libtorch/record: base graph libtorch/device/cpu libtorch/torch"
   "libtorch/replay: base pack graph profile rewrite libtorch/device/cpu libtorch/torch libtorch/record"
   "libtorch/options: base profile plan report"
+  "libtorch/pipeline: profile pipeline plan rewrite libtorch/torch libtorch/record libtorch/replay libtorch/options"
   "libtorch/checkpoint: base libtorch/torch"
   "libtorch/guided: base plan libtorch/device/cpu libtorch/torch libtorch/record libtorch/options"
-  "libtorch/train_step: base graph profile plan rewrite libtorch/device/cpu libtorch/torch libtorch/record libtorch/replay libtorch/options"
-  "libtorch: plan libtorch/torch libtorch/options libtorch/checkpoint libtorch/guided libtorch/train_step"
+  "libtorch/train_step: base graph profile plan rewrite libtorch/device/cpu libtorch/torch libtorch/record libtorch/replay libtorch/options libtorch/pipeline"
+  "libtorch: plan libtorch/torch libtorch/options libtorch/pipeline libtorch/checkpoint libtorch/guided libtorch/train_step"
 )
 
 set(rooms "")

@@ -74,23 +74,23 @@ class Variant {
     if (name == "TrainStep")
       compiled_ = std::make_unique<Compiled>(
           task.module, task.loss,
-          reprise::TrainStepOptions{.name = options.model,
-                                    .budget = options.budget,
-                                    .strategy = options.strategy,
-                                    .planning = planning,
+          reprise::TrainStepOptions{.budget = options.budget,
+                                    .run = {.name = options.model,
+                                            .strategy = options.strategy,
+                                            .planning = planning,
+                                            .limit_until_known = options.cap,
+                                            .spill_folder = options.spill},
                                     .on_fallback = reprise::OnFallback::error,
-                                    .recheck = false,
-                                    .limit_until_known = options.cap,
-                                    .spill_folder = options.spill});
+                                    .recheck = false});
     if (name == "MemoryBudget")
       guided_ = std::make_unique<reprise::MemoryBudget>(
-          options.budget, reprise::MemoryBudgetOptions{.name = options.model,
-                                                       .strategy = options.strategy,
-                                                       .planning = planning,
+          options.budget, reprise::MemoryBudgetOptions{.run = {.name = options.model,
+                                                               .strategy = options.strategy,
+                                                               .planning = planning,
+                                                               .limit_until_known = options.cap,
+                                                               .spill_folder = options.spill},
                                                        .plan_in_background = false,
-                                                       .over_budget = reprise::OverBudget::error,
-                                                       .limit_until_known = options.cap,
-                                                       .spill_folder = options.spill});
+                                                       .over_budget = reprise::OverBudget::error});
   }
 
   torch::Tensor step(const std::vector<torch::Tensor>& batch) {

@@ -93,9 +93,9 @@ struct Outcome {
     return from;
   }
   std::int64_t nodes = 0;
-  reprise::StepCounters counters{};  // of compiled
-  reprise::GuidedCounters guided{};  // of guided
-  reprise::Bytes resident{};         // what the whole process grew by, at most
+  reprise::TrainStepCounters counters{};  // of compiled
+  reprise::GuidedCounters guided{};       // of guided
+  reprise::Bytes resident{};              // what the whole process grew by, at most
 };
 
 reprise::Error bad_flag(const std::string& what) {
@@ -352,6 +352,7 @@ void print_budget(const Options& options, const Outcome& outcome) {
   }
   row("before the step", of_eager([](const Summary& s) { return format_bytes(s.highest().base); }),
       format_bytes(ours.base));
+  row("without a budget", "", format_bytes(ours.unlimited_peak));
   row("no schedule is below", "", format_bytes(ours.floor));
   row("ops computed again", "",
       std::to_string(ours.recomputed) + " of " + std::to_string(outcome.nodes));
@@ -372,7 +373,7 @@ void print_budget(const Options& options, const Outcome& outcome) {
 
 void print_compiled(const Options& options, const Outcome& outcome) {
   const auto number = [](std::int64_t n) { return static_cast<long long>(n); };
-  const reprise::StepCounters& counters = outcome.counters;
+  const reprise::TrainStepCounters& counters = outcome.counters;
   std::printf("\n  %lld nodes; captured %lld, replayed %lld, run eagerly %lld",
               number(outcome.nodes), number(counters.captures), number(counters.replays),
               number(counters.eager_runs));
@@ -386,7 +387,7 @@ void print_compiled(const Options& options, const Outcome& outcome) {
 void print_how(const Options& options, const Outcome& outcome) {
   const auto number = [](std::int64_t n) { return static_cast<long long>(n); };
   const StepRecord& highest = outcome.replay->highest();
-  const reprise::StepCounters& counters = outcome.counters;
+  const reprise::TrainStepCounters& counters = outcome.counters;
   const reprise::Bytes off = highest.peak - highest.predicted_peak;
   if (!highest.replayed) std::printf("\n  That step did not run by a plan: nothing was predicted.");
   else if (off == reprise::Bytes{0})
@@ -472,6 +473,7 @@ nlohmann::ordered_json to_json(const Options& options, const Outcome& outcome) {
       {"strategy", nullptr},
       {"budget_bytes", nullptr},
       {"floor_bytes", nullptr},
+      {"unlimited_peak_bytes", nullptr},
       {"reserved_peak_bytes", main.reserved_peak().count},
       {"arena_bytes", main.highest().arena.count},
       {"arena_misses", main.arena_misses()},
@@ -501,6 +503,8 @@ nlohmann::ordered_json to_json(const Options& options, const Outcome& outcome) {
   if (outcome.replay) {
     if (main.highest().replayed) json["predicted_peak_bytes"] = main.highest().predicted_peak.count;
     json["floor_bytes"] = main.highest().floor.count;
+    if (main.highest().unlimited_peak > reprise::Bytes{0})
+      json["unlimited_peak_bytes"] = main.highest().unlimited_peak.count;
   }
   if (options.budgeted()) {
     json["strategy"] = t.strategy;

@@ -67,38 +67,40 @@ std::optional<std::string> first_named_difference(const char* what, const Named&
 
 reprise::TrainStepOptions step_options(const TrainerOptions& options) {
   using reprise::OnFallback;
-  return {.name = options.model,
-          .budget = options.budget,
-          .strategy = options.strategy,
-          .planning = {.seed = options.seed, .effort = options.effort},
+  return {.budget = options.budget,
+          .run = {.name = options.model,
+                  .strategy = options.strategy,
+                  .planning = {.seed = options.seed, .effort = options.effort},
+                  .verify_every = options.verify ? 1 : 0},
           .on_fallback =
               options.budget.given() && !options.fallback ? OnFallback::error : OnFallback::notice,
-          .recheck = false,
           // what these programs train has no host state; --compare looks at every step
-          .verify = options.verify ? 1 : 0};
+          .recheck = false};
 }
 
 /// What a step cost, from what it measured itself. Its numbers leave out the other copies' bytes
 /// already.
-void add_measurement(StepRecord& record, const reprise::StepMeasurement& measured) {
-  record.predicted_peak = measured.predicted_peak;
+void add_measurement(StepRecord& record, const reprise::TrainStepReport& measured) {
+  record.predicted_peak = measured.replayed ? measured.predicted_peak : measured.peak;
   record.replayed = measured.replayed;
+  record.unlimited_peak = measured.eager_peak;
   record.reserved_peak = measured.reserved_peak;
   record.arena = measured.arena;
   record.arena_misses = measured.arena_misses;
   record.budget = measured.budget;
   record.floor = measured.floor;
   record.moved = measured.moved;
-  record.recomputed = measured.recomputed;
-  record.extra_time_predicted = measured.extra_time_predicted;
-  record.plan_seconds = measured.plan_seconds;
-  record.seconds -= measured.plan_seconds;
+  record.recomputed = static_cast<std::size_t>(measured.recomputed);
+  record.extra_time_predicted = measured.predicted_overhead();
+  record.plan_seconds = measured.planning_time.count / 1e6;
+  record.seconds -= record.plan_seconds;
 }
 
-void add_measurement(StepRecord& record, const reprise::GuidedStepReport& measured,
-                     double plan_seconds) {
+void add_measurement(StepRecord& record, const reprise::GuidedStepReport& measured) {
   record.peak = record.reserved_peak = measured.peak;
-  record.replayed = measured.planned && measured.left_because.empty();
+  record.replayed =
+      (measured.planned || measured.fits) && measured.predicted_peak > reprise::Bytes{0};
+  record.unlimited_peak = measured.eager_peak;
   record.predicted_peak = record.replayed ? measured.predicted_peak : measured.peak;
   record.budget = measured.budget;
   record.floor = measured.floor;
@@ -107,20 +109,21 @@ void add_measurement(StepRecord& record, const reprise::GuidedStepReport& measur
   record.brought_back = measured.brought_back;
   const double own = (measured.time - measured.extra_time).count;
   record.extra_time_predicted = own > 0 ? measured.extra_time.count / own : 0;
-  record.plan_seconds = plan_seconds;
-  record.seconds -= plan_seconds;
+  record.plan_seconds = measured.planning_time.count / 1e6;
+  record.seconds -= record.plan_seconds;
 }
 
 std::unique_ptr<reprise::MemoryBudget> make_guided(const TrainerOptions& options) {
   constexpr reprise::Bytes no_limit{std::int64_t{1} << 50};
   return std::make_unique<reprise::MemoryBudget>(
       options.budget.given() ? options.budget : reprise::Budget(no_limit),
-      reprise::MemoryBudgetOptions{.name = options.model,
-                                   .strategy = options.strategy,
-                                   .planning = {.seed = options.seed, .effort = options.effort},
-                                   .plan_in_background = false,
-                                   .max_plans = options.online ? std::size_t{0} : std::size_t{8},
-                                   .over_budget = reprise::OverBudget::error});
+      reprise::MemoryBudgetOptions{
+          .run = {.name = options.model,
+                  .strategy = options.strategy,
+                  .planning = {.seed = options.seed, .effort = options.effort},
+                  .max_plans = options.online ? std::size_t{0} : std::size_t{8}},
+          .plan_in_background = false,
+          .over_budget = reprise::OverBudget::error});
 }
 
 }  // namespace
@@ -169,7 +172,6 @@ StepRecord Trainer::step(const std::vector<torch::Tensor>& batch, reprise::Bytes
   optimizer_->zero_grad();
   if (compiled_) compiled_->exclude(others);
   if (guided_) guided_->exclude(others);
-  const double planned_before = guided_ ? guided_->counters().plan_seconds : 0;
   record.base = memory.live() - others;
   memory.reset_peak();
   const auto start = Clock::now();
@@ -178,8 +180,7 @@ StepRecord Trainer::step(const std::vector<torch::Tensor>& batch, reprise::Bytes
   record.peak = memory.peak() - others;
   record.reserved_peak = record.peak;
   if (compiled_) add_measurement(record, compiled_->last());
-  if (guided_)
-    add_measurement(record, guided_->last(), guided_->counters().plan_seconds - planned_before);
+  if (guided_) add_measurement(record, guided_->last());
   record.loss = loss.item<double>();
   loss.reset();
 

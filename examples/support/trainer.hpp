@@ -75,6 +75,7 @@ struct StepRecord {
   std::int64_t arena_misses = 0;    ///< allocations that did not match the arena's plan
   reprise::Bytes budget{};          ///< 0 for none
   reprise::Bytes floor{};           ///< what no schedule can go below
+  reprise::Bytes unlimited_peak{};  ///< what the step would have taken without a budget
   reprise::Bytes moved{};           ///< out, to stay inside the budget
   std::size_t recomputed = 0;       ///< ops that ran again
   double extra_time_predicted = 0;  ///< as a share of the step's own time

@@ -70,6 +70,9 @@
 #include <reprise/plan/strategies/mu_two.hpp>
 #include <reprise/plan/strategies/portfolio.hpp>
 
+#include <reprise/pipeline/analysis_stage.hpp>
+#include <reprise/pipeline/pipeline.hpp>
+
 #include <reprise/rewrite/backends/ir_backend.hpp>
 #include <reprise/rewrite/backends/null_backend.hpp>
 #include <reprise/rewrite/concepts.hpp>

@@ -85,7 +85,7 @@ set(compiled_floor ${floor_bytes})
 foreach(way IN ITEMS "--budget;${budget_bytes}" "--savable;60%")
   run(0 "${PROGRAM}" ${both} ${way})
   load(mode equal peak_bytes predicted_peak_bytes budget_bytes floor_bytes eager_peak_bytes recomputed_nodes planned_steps online_steps
-       brought_back_ops moved_bytes)
+       brought_back_ops moved_bytes unlimited_peak_bytes)
   check(mode STREQUAL "guided")
   check(equal)
   check(peak_bytes EQUAL predicted_peak_bytes)
@@ -93,6 +93,7 @@ foreach(way IN ITEMS "--budget;${budget_bytes}" "--savable;60%")
   check(floor_bytes EQUAL compiled_floor)
   check(recomputed_nodes GREATER 0)
   check(planned_steps EQUAL 3 AND online_steps EQUAL 1)
+  check(unlimited_peak_bytes GREATER peak_bytes)  # also where nobody asked for eager's
   check(moved_bytes EQUAL 0)
 endforeach()
 

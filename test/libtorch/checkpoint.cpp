@@ -952,11 +952,12 @@ TEST_CASE("where a MemoryBudget has no plan, the blocks that the user named can 
   }
   const Bytes waiting = cpu_memory().reserved() - cpu_memory().live();
   std::string notices;
-  MemoryBudget budget{cpu_memory().live() + 6400_KiB,
-                      {.plan_in_background = false,
-                       .over_budget = OverBudget::go_on,
-                       .blocks_where_unplanned = true,
-                       .on_notice = [&](const std::string& text) { notices += text + "\n"; }}};
+  MemoryBudget budget{
+      cpu_memory().live() + 6400_KiB,
+      {.run = {.on_notice = [&](const std::string& text) { notices += text + "\n"; }},
+       .plan_in_background = false,
+       .over_budget = OverBudget::go_on,
+       .blocks_where_unplanned = true}};
   for (; step_number < 10; ++step_number) {
     INFO("step " << step_number << '\n' << notices);
     plain->zero_grad();

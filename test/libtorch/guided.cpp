@@ -286,7 +286,7 @@ TEST_CASE("two budgets in two threads", "[guided]") {
   const auto work = [](Stack stack, std::uint64_t seed) {
     const Tensor x = torch::full({64, 64}, 0.1 * static_cast<double>(seed));
     MemoryBudget budget{cpu_memory().live() + Bytes{12 * 64 * 64 * 4},
-                        {.planning = {.effort = 0.1},
+                        {.run = {.planning = {.effort = 0.1}},
                          .plan_in_background = false,
                          .over_budget = OverBudget::go_on}};
     for (int i = 0; i < 4; ++i) {
@@ -323,7 +323,7 @@ TEST_CASE("online, a chain is given up in pieces, and what is tiny stays", "[gui
   step();
   const Bytes took = cpu_memory().peak() - start;
   MemoryBudget budget{start + share_of(20, took),
-                      {.max_plans = 0, .over_budget = OverBudget::go_on}};
+                      {.run = {.max_plans = 0}, .over_budget = OverBudget::go_on}};
   // prices are measured times
   std::int64_t least_evicted = std::numeric_limits<std::int64_t>::max(),
                least_recomputed = least_evicted;

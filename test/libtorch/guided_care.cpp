@@ -496,8 +496,9 @@ TEST_CASE(
     return bias.grad().clone();
   };
   const Tensor expected = run([](Tensor&) {}, false);
-  BasicMemoryBudget<LeastRecentlyUsed> budget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
-                                              {.max_plans = 0, .over_budget = OverBudget::go_on}};
+  BasicMemoryBudget<LeastRecentlyUsed> budget{
+      cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
+      {.run = {.max_plans = 0}, .over_budget = OverBudget::go_on}};
   for (const bool read_again : {false, true}) {
     CAPTURE(read_again);
     {
@@ -516,7 +517,7 @@ TEST_CASE(
     "[guided]") {
   const AsOlderLibTorch older;
   const Tensor x = torch::randn({8, 8});
-  MemoryBudget budget{1_GiB, {.verify = true}};
+  MemoryBudget budget{1_GiB, {.run = {.verify_every = 1}}};
   auto step = budget.step();
   Tensor h = torch::tanh(x);
   static_cast<void>(h.sum());
@@ -684,9 +685,10 @@ TEST_CASE("without LibTorch's word nothing is made again from a copy that the ho
     return plan_with_again(graph, request, {{"aten::tanh", "aten::neg"}});
   };
   check(MemoryBudget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
-                     {.planner = again, .plan_in_background = false, .refine = false}},
+                     {.run = {.planner = again, .refine = false}, .plan_in_background = false}},
         true);
-  check(BasicMemoryBudget<DropThird>{cpu_memory().live() + 1_GiB, {.max_plans = 0}}, false);
+  check(BasicMemoryBudget<DropThird>{cpu_memory().live() + 1_GiB, {.run = {.max_plans = 0}}},
+        false);
 }
 
 TEST_CASE("without LibTorch's word what the host may be about to fill stays where it is",
@@ -707,7 +709,8 @@ TEST_CASE("without LibTorch's word what the host may be about to fill stays wher
   };
   const Contents expected = contents({run(true)});
   SECTION("online") {
-    BasicMemoryBudget<DropEverything> budget{cpu_memory().live() + 1_GiB, {.max_plans = 0}};
+    BasicMemoryBudget<DropEverything> budget{cpu_memory().live() + 1_GiB,
+                                             {.run = {.max_plans = 0}}};
     Tensor result;
     {
       auto step = budget.step();
@@ -719,12 +722,12 @@ TEST_CASE("without LibTorch's word what the host may be about to fill stays wher
   SECTION("planned") {
     MemoryBudget budget{
         cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
-        {.planner =
-             [](const StepGraph& graph, const PlanRequest& request) {
-               return plan_with_again(graph, request, {{"aten::zeros_like", "aten::mul"}});
-             },
+        {.run = {.planner =
+                     [](const StepGraph& graph, const PlanRequest& request) {
+                       return plan_with_again(graph, request, {{"aten::zeros_like", "aten::mul"}});
+                     },
+                 .refine = false},
          .plan_in_background = false,
-         .refine = false,
          .over_budget = OverBudget::go_on}};
     for (int i = 0; i < 4; ++i) {
       Tensor result;
@@ -751,7 +754,8 @@ TEST_CASE("without LibTorch's word what the host has changed is not given up", "
       return torch::addcmul(torch::sin(x), h, copy);
     };
     const Contents expected = contents({run()});
-    BasicMemoryBudget<DropSecondLate> budget{cpu_memory().live() + 1_GiB, {.max_plans = 0}};
+    BasicMemoryBudget<DropSecondLate> budget{cpu_memory().live() + 1_GiB,
+                                             {.run = {.max_plans = 0}}};
     Tensor result;
     {
       auto step = budget.step();
@@ -776,18 +780,19 @@ TEST_CASE("without LibTorch's word a plan that is entered leaves what the host h
     return torch::addcmul(product, h, weights);
   };
   const Contents expected = contents({run(true, true)});
-  MemoryBudget budget{cpu_memory().live() + Bytes{6 * 256 * 64 * 4},
-                      {.planner =
-                           [](const StepGraph& graph, const PlanRequest& request) {
-                             const bool sine = std::ranges::any_of(
-                                 graph.nodes(), [](const auto& n) { return n.op == "aten::sin"; });
-                             return sine ? plan_with_again(graph, request,
-                                                           {{"aten::zeros_like", "aten::addcmul"}})
-                                         : plan_own_order(graph);
-                           },
-                       .plan_in_background = false,
-                       .refine = false,
-                       .over_budget = OverBudget::go_on}};
+  MemoryBudget budget{
+      cpu_memory().live() + Bytes{6 * 256 * 64 * 4},
+      {.run = {.planner =
+                   [](const StepGraph& graph, const PlanRequest& request) {
+                     const bool sine = std::ranges::any_of(
+                         graph.nodes(), [](const auto& n) { return n.op == "aten::sin"; });
+                     return sine ? plan_with_again(graph, request,
+                                                   {{"aten::zeros_like", "aten::addcmul"}})
+                                 : plan_own_order(graph);
+                   },
+               .refine = false},
+       .plan_in_background = false,
+       .over_budget = OverBudget::go_on}};
   for (const bool sine : {true, true, false, false, true, false}) {
     {
       auto step = budget.step();
@@ -863,7 +868,7 @@ TEST_CASE("a pointer to a dropped tensor is an error that names it, pin() gives 
     return torch::gelu(h);
   }));
   MemoryBudget budget{cpu_memory().live() + Bytes{6 * 256 * 64 * 4},
-                      {.max_plans = 0, .over_budget = OverBudget::go_on}};
+                      {.run = {.max_plans = 0}, .over_budget = OverBudget::go_on}};
   std::vector<Tensor> kept;
   auto step = budget.step();
   Tensor out = stack.forward(x, [&](Tensor h, int) {
@@ -967,7 +972,7 @@ TEST_CASE("ops that may not be repeated run once, those declared pure may run ag
     };
     const Contents expected = contents({forward()});
     MemoryBudget budget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
-                        {.max_plans = 0, .over_budget = OverBudget::go_on}};
+                        {.run = {.max_plans = 0}, .over_budget = OverBudget::go_on}};
     runs_seen = 0;
     Tensor result;
     {
@@ -999,7 +1004,7 @@ TEST_CASE(
   const Contents expected = contents({run(plain)}), all = contents(plain);
   plain.clear();
   MemoryBudget budget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
-                      {.max_plans = 0, .over_budget = OverBudget::go_on}};
+                      {.run = {.max_plans = 0}, .over_budget = OverBudget::go_on}};
   const Bytes before = cpu_memory().live();
   failures_to_come = 9;  // eight in the loop, then the first that runs again
   const auto failing = [&] {
@@ -1030,12 +1035,12 @@ TEST_CASE("a stream is planned once more with the times of a step that was not t
   for (const bool refine : {false, true}) {
     std::string log;
     MemoryBudget budget{cpu_memory().live() + Bytes{8 * 256 * 64 * 4},
-                        {.planning = {.effort = 0.1},
+                        {.run = {.planning = {.effort = 0.1},
+                                 .refine = refine,
+                                 .log_level = LogLevel::info,
+                                 .on_log = [&](LogLevel, const std::string& text) { log += text; }},
                          .plan_in_background = false,
-                         .refine = refine,
-                         .over_budget = OverBudget::go_on,
-                         .log_level = LogLevel::info,
-                         .on_log = [&](LogLevel, const std::string& text) { log += text; }}};
+                         .over_budget = OverBudget::go_on}};
     slow_calls_to_come = 8;
     for (int i = 0; i < 5; ++i) {
       Tensor result;
@@ -1084,9 +1089,8 @@ TEST_CASE(
   fresh_w();
   const Contents expected = contents({run(), w});
   MemoryBudget budget{cpu_memory().live() + Bytes{4 * size},
-                      {.planner = planner,
+                      {.run = {.planner = planner, .refine = false},
                        .plan_in_background = false,
-                       .refine = false,
                        .over_budget = OverBudget::go_on}};
   for (int i = 0; i < 3; ++i) {
     Tensor result;
@@ -1120,7 +1124,8 @@ TEST_CASE("verify tells of an op that is not what it was said to be", "[guided]"
   };
   for (const bool verify : {false, true}) {
     MemoryBudget budget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
-                        {.max_plans = 0, .over_budget = OverBudget::go_on, .verify = verify}};
+                        {.run = {.max_plans = 0, .verify_every = verify ? 1 : 0},
+                         .over_budget = OverBudget::go_on}};
     std::string text;
     try {
       auto step = budget.step();

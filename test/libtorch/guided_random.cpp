@@ -86,16 +86,15 @@ void try_program(Rng& rng, Coverage& coverage, Draw draw = Draw::tame) {
   if (const char* forced = std::getenv("REPRISE_RANDOM_MODE"))
     mode = static_cast<std::size_t>(forced[0] - '0');
   AnyPolicy::Policies policy;
-  MemoryBudgetOptions options{.planning = {.effort = 0.02},
+  MemoryBudgetOptions options{.run = {.planning = {.effort = 0.02}, .verify_every = 1},
                               .plan_in_background = false,
-                              .over_budget = OverBudget::go_on,
-                              .verify = true};
+                              .over_budget = OverBudget::go_on};
   if (mode == 1) policy = LargestFirst{};
   if (mode == 2) policy = LeastRecentlyUsed{};
   if (mode == 3) policy = NullEviction{};
   if (mode == 4) policy = EvictAtRandom{{}, 0.3, Rng{seed}};
   if (mode == 5) policy = EvictAtRandom{{}, 1, Rng{seed}};
-  if (mode >= 4 && mode <= 6) options.max_plans = 0;
+  if (mode >= 4 && mode <= 6) options.run.max_plans = 0;
   const double share = 20 + static_cast<double>(rng.below(80));
   BasicMemoryBudget<AnyPolicy> budget{Budget(cpu_memory().live() + share_of(share, took)), options,
                                       AnyPolicy(policy)};

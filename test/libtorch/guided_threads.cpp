@@ -38,9 +38,10 @@ TEST_CASE("backward on a thread of its own that has joined the step", "[guided]"
   plain.forward(x, gelu).pow(2).mean().backward();
   const Contents expected = contents(all_of(*plain.layers));
   plain.layers->zero_grad();
-  MemoryBudget budget{
-      cpu_memory().live() + Bytes{11 * activation},
-      {.planning = {.effort = 0.1}, .plan_in_background = false, .over_budget = OverBudget::go_on}};
+  MemoryBudget budget{cpu_memory().live() + Bytes{11 * activation},
+                      {.run = {.planning = {.effort = 0.1}},
+                       .plan_in_background = false,
+                       .over_budget = OverBudget::go_on}};
   for (int i = 0; i < 5; ++i) {
     ours.layers->zero_grad();
     {
@@ -82,7 +83,7 @@ TEST_CASE(
   Stack stack;
   const Tensor x = torch::randn({256, 64});
   MemoryBudget budget{cpu_memory().live() + Bytes{6 * activation},
-                      {.max_plans = 0, .over_budget = OverBudget::go_on}};
+                      {.run = {.max_plans = 0}, .over_budget = OverBudget::go_on}};
   std::string text;
   {
     auto step = budget.step();
@@ -112,7 +113,7 @@ TEST_CASE(
     "for ever",
     "[guided]") {
   Tensor w = torch::ones({64, 64});
-  MemoryBudget budget{1_GiB, {.max_plans = 0}};
+  MemoryBudget budget{1_GiB, {.run = {.max_plans = 0}}};
   std::atomic<bool> over = false;
   std::thread other([&] {
     while (!over) static_cast<void>(w.data_ptr());
@@ -146,10 +147,11 @@ TEST_CASE("tensors whose last holder is another thread die while the step gives 
     ~End() { over = true; }
   } end{over};
   std::string notices;
-  MemoryBudget budget{cpu_memory().live() + Bytes{(count + 4) * activation},
-                      {.max_plans = 0,
-                       .over_budget = OverBudget::go_on,
-                       .on_notice = [&](const std::string& text) { notices += text + "\n"; }}};
+  MemoryBudget budget{
+      cpu_memory().live() + Bytes{(count + 4) * activation},
+      {.run = {.max_plans = 0,
+               .on_notice = [&](const std::string& text) { notices += text + "\n"; }},
+       .over_budget = OverBudget::go_on}};
   const torch::NoGradGuard no_grad;
   for (int i = 0; i < 300; ++i) {
     std::vector<Tensor> inputs;
@@ -189,7 +191,7 @@ TEST_CASE("what another thread writes behind the step's back counts as written b
   const auto write = [&] { std::thread([&] { scale.mul_(0.25); }).join(); };
   const Contents expected = contents({run(write)});
   MemoryBudget budget{cpu_memory().live() + Bytes{5 * activation},
-                      {.max_plans = 0, .over_budget = OverBudget::go_on}};
+                      {.run = {.max_plans = 0}, .over_budget = OverBudget::go_on}};
   Tensor result;
   {
     auto step = budget.step();
@@ -317,9 +319,9 @@ Contents all_reduced(int rank, const std::string& file, double share) {
     for (auto& work : works) work->wait();
     optimizer.step();
   };
-  MemoryBudget budget{
-      Budget::savable(share > 0 ? share : 50),
-      {.planner = plan_by_bytes, .planning = {.effort = 0.1}, .plan_in_background = false}};
+  MemoryBudget budget{Budget::savable(share > 0 ? share : 50),
+                      {.run = {.planner = plan_by_bytes, .planning = {.effort = 0.1}},
+                       .plan_in_background = false}};
   for (int i = 0; i < 6; ++i) {
     if (share == 0) {
       body();

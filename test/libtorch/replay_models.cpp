@@ -19,7 +19,7 @@ void train_both_ways(std::string_view name, OptimizerKind optimizer, int threads
     return Subject{task.module->parameters(), task.loss, task.module->buffers(), task.module};
   };
   const models::Task data = models::make(name, models::Config::tiny);
-  const StepCounters counters =
+  const TrainStepCounters counters =
       compare_with_eager(make, [&](int i) { return data.make_batch(i); }, {.optimizer = optimizer});
   CHECK(counters.captures == 1);
   CHECK(counters.replays == 4);

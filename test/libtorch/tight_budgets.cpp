@@ -35,13 +35,12 @@ struct Told {
   MemoryBudgetOptions options{};
 
   explicit Told(WhenSlow when, double slow_down = 0) {
-    options = {.planner = lazy_planner,
-               .planning = {.effort = 0.1},
+    options = {.run = {.planner = lazy_planner, .planning = {.effort = 0.1}},
                .plan_in_background = false,
                .over_budget = OverBudget::go_on,
                .slow_down = slow_down,
                .when_slow = when};
-    options.on_notice = [this](const std::string& text) {
+    options.run.on_notice = [this](const std::string& text) {
       all.push_back(text);
       if (text.find("times what their own ops take") != std::string::npos) slow.push_back(text);
     };
@@ -55,9 +54,9 @@ struct Tight {
   Bytes bytes{}, smallest{};
 
   explicit Tight(StackLoop& loop) {
-    MemoryBudget probe{
-        1024_GiB,
-        {.planner = lazy_planner, .planning = {.effort = 0.1}, .plan_in_background = false}};
+    MemoryBudget probe{1024_GiB,
+                       {.run = {.planner = lazy_planner, .planning = {.effort = 0.1}},
+                        .plan_in_background = false}};
     loop.inside(probe);
     smallest = probe.advise().smallest;
     bytes = probe.last().floor + share_of(25, probe.last().eager_peak - probe.last().floor);
@@ -163,9 +162,9 @@ TEST_CASE("a budget by what it costs is the smallest one with a plan that costs 
   Bytes before{};
   for (const double share : {0.02, 0.2, 5.}) {
     StackLoop loop;
-    MemoryBudget budget{
-        Budget::costs_at_most(share),
-        {.planner = plan_by_bytes, .planning = {.effort = 0.1}, .plan_in_background = false}};
+    MemoryBudget budget{Budget::costs_at_most(share),
+                        {.run = {.planner = plan_by_bytes, .planning = {.effort = 0.1}},
+                         .plan_in_background = false}};
     const Bytes start = cpu_memory().live();
     for (int i = 0; i < 4; ++i) {
       loop.inside(budget);
@@ -177,8 +176,7 @@ TEST_CASE("a budget by what it costs is the smallest one with a plan that costs 
     PlanRequest request{.keep_order = true, .seconds = seconds_to_wait, .effort = 0.1};
     const Plan expected = plan_within_time(budget.graph(), request, 100 * share, plan_by_bytes);
     CHECK(100 * expected.overhead() <= 100 * share);
-    CHECK(budget.last().budget - budget.last().base ==
-          expected.peak - StreamCache::start_bytes(budget.graph()));
+    CHECK(budget.last().budget - budget.last().base == expected.peak - start_bytes(budget.graph()));
     if (share > 1) CHECK(budget.last().recomputed > 0);
     if (before > 0_B) CHECK(budget.last().budget - start <= before);
     before = budget.last().budget - start;
@@ -189,7 +187,7 @@ TEST_CASE("a budget by what it costs is the smallest one with a plan that costs 
 TEST_CASE("a budget by what it costs is found in the background as well", "[guided]") {
   StackLoop loop;
   MemoryBudget budget{Budget::costs_at_most(5),
-                      {.planner = plan_by_bytes, .planning = {.effort = 0.1}}};
+                      {.run = {.planner = plan_by_bytes, .planning = {.effort = 0.1}}}};
   loop.inside(budget);
   budget.wait();
   for (int i = 0; i < 2; ++i) loop.inside(budget);
@@ -201,7 +199,7 @@ TEST_CASE("a budget of what fits says what it took", "[guided]") {
   StackLoop loop;
   std::vector<std::string> notices;
   MemoryBudgetOptions options;
-  options.on_notice = [&](const std::string& text) { notices.push_back(text); };
+  options.run.on_notice = [&](const std::string& text) { notices.push_back(text); };
   MemoryBudget budget{fit, options};
   loop.inside(budget);
   CHECK(budget.last().budget > cpu_memory().live());
@@ -214,17 +212,16 @@ TEST_CASE("a budget of what fits says what it took", "[guided]") {
 
 TEST_CASE("advice comes after one step, whatever its budget was", "[guided]") {
   StackLoop loop;
-  MemoryBudget wide{
-      1024_GiB,
-      {.planner = plan_by_bytes, .planning = {.effort = 0.1}, .plan_in_background = false}};
+  MemoryBudget wide{1024_GiB,
+                    {.run = {.planner = plan_by_bytes, .planning = {.effort = 0.1}},
+                     .plan_in_background = false}};
   loop.inside(wide);
   const Advice expected = wide.advise();
-  MemoryBudget tight{expected.floor,
-                     {.planner = plan_by_bytes,
-                      .planning = {.effort = 0.1},
-                      .plan_in_background = false,
-                      .max_plans = 0,
-                      .over_budget = OverBudget::go_on}};
+  MemoryBudget tight{
+      expected.floor,
+      {.run = {.planner = plan_by_bytes, .planning = {.effort = 0.1}, .max_plans = 0},
+       .plan_in_background = false,
+       .over_budget = OverBudget::go_on}};
   loop.inside(tight);
   const Advice advice = tight.advise();
   CHECK(advice.smallest == expected.smallest);
@@ -236,10 +233,10 @@ TEST_CASE("a step that waits for its plan waits for so many seconds of work at m
   StackLoop loop;
   double now = 0;
   std::vector<double> seconds;
-  MemoryBudgetOptions options{.planning = {.effort = 0.1, .clock = [&] { return now; }},
+  MemoryBudgetOptions options{.run = {.planning = {.effort = 0.1, .clock = [&] { return now; }}},
                               .plan_in_background = false,
                               .slow_down = 1e12};
-  options.planner = [&](const StepGraph& graph, const PlanRequest& request) {
+  options.run.planner = [&](const StepGraph& graph, const PlanRequest& request) {
     seconds.push_back(request.seconds);
     now += 2;
     Plan plan = plan_own_order(graph);

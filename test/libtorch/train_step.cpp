@@ -17,8 +17,8 @@ namespace {
 struct Watched {
   std::string notices;
   TrainStepOptions options(std::size_t max_plans = 16) {
-    return {.max_plans = max_plans,
-            .on_notice = [this](const std::string& text) { notices += text + "\n"; }};
+    return {.run = {.max_plans = max_plans,
+                    .on_notice = [this](const std::string& text) { notices += text + "\n"; }}};
   }
 };
 
@@ -136,7 +136,7 @@ TEST_CASE("a step inside autocast is another one than outside, and each is eager
 TEST_CASE("the number of plans is bounded") {
   torch::nn::Linear model(4, 4);
   Replaying step{model, [&](const Tensor& x) { return model->forward(x).sum(); },
-                 TrainStepOptions{.max_plans = 2}};
+                 TrainStepOptions{.run = {.max_plans = 2}}};
   for (std::int64_t n : {1, 2, 3, 3, 1}) {
     model->zero_grad();
     step(torch::ones({n, 4}));
@@ -404,10 +404,11 @@ TEST_CASE("batch norm with statistics that are made in the step, computed again"
   loss(weights, x).backward();
   std::vector<Tensor> expected;
   for (Tensor& w : weights) expected.push_back(w.grad().clone());
-  TrainStepOptions options{
-      .budget = Budget::savable(45), .planning = {.effort = 0.3}, .on_fallback = OnFallback::error};
+  TrainStepOptions options{.budget = Budget::savable(45),
+                           .run = {.planning = {.effort = 0.3}},
+                           .on_fallback = OnFallback::error};
   // tanh is dear: what is computed again goes through batch norm
-  options.planner = [](const StepGraph& graph, const PlanRequest& request) {
+  options.run.planner = [](const StepGraph& graph, const PlanRequest& request) {
     StepGraph priced = graph;
     for (std::size_t i = 0; i < graph.node_count(); ++i)
       priced.set_time(NodeId{i},

@@ -113,7 +113,7 @@ TEST_CASE("rechecks run inside the budget, and the replays between them too") {
                eager = models::make("resnet18", models::Config::tiny);
   TrainStep step{task.module, task.loss,
                  TrainStepOptions{.budget = Budget::savable(60),
-                                  .planning = {.effort = 0.1},
+                                  .run = {.planning = {.effort = 0.1}},
                                   .on_fallback = OnFallback::error}};
   for (int i = 1; i <= 9; ++i) {
     INFO("call " << i);
@@ -153,16 +153,17 @@ TEST_CASE("host state is an error where fallbacks are") {
 TEST_CASE("any planner: another cost model and strategy by option") {
   models::Task task = models::make("vit", models::Config::tiny);
   int asked = 0;
-  Replaying step{task.module, task.loss,
-                 TrainStepOptions{.budget = Budget::savable(60),
-                                  .planner =
-                                      [&](const StepGraph& graph, const PlanRequest& request) {
-                                        ++asked;
-                                        return Planner<ByteCost, Anneal>{}.plan(graph, request);
-                                      },
-                                  .planning = {.effort = 0.1},
-                                  .on_fallback = OnFallback::error,
-                                  .refine = false}};
+  Replaying step{
+      task.module, task.loss,
+      TrainStepOptions{.budget = Budget::savable(60),
+                       .run = {.planner =
+                                   [&](const StepGraph& graph, const PlanRequest& request) {
+                                     ++asked;
+                                     return Planner<ByteCost, Anneal>{}.plan(graph, request);
+                                   },
+                               .planning = {.effort = 0.1},
+                               .refine = false},
+                       .on_fallback = OnFallback::error}};
   for (int i = 0; i < 2; ++i) {
     task.module->zero_grad();
     step(task.make_batch(i));
@@ -207,15 +208,12 @@ TEST_CASE(
     "saw") {
   models::Task task = models::make("vit", models::Config::tiny);
   const CountingTimer timer;
-  TrainStep step{task.module,
-                 task.loss,
+  TrainStep step{task.module, task.loss,
                  TrainStepOptions{.budget = Budget::savable(60),
-                                  .planning = {.effort = 0.1},
+                                  .run = {.planning = {.effort = 0.1}},
                                   .on_fallback = OnFallback::error,
                                   .recheck = false},
-                 ArenaMemory{},
-                 timer,
-                 CountingProbe{}};
+                 DefaultPipeline{}.with(Profiler<CountingTimer, CountingProbe>{timer})};
   for (int i = 0; i < 5; ++i) {
     task.module->zero_grad();
     step(task.make_batch(i));

@@ -12,19 +12,16 @@
 //   std::cout << budget.summary();
 //
 // The first step is recorded while an eviction policy keeps it inside the budget; then it is
-// planned. Later steps that make the same stream of ops follow the plan; one that leaves it goes on
-// online, and its stream is planned for the next time.
+// planned. Later steps that make the same op sequence follow the plan; one that diverges from it
+// goes on online, and its sequence is planned for the next time.
+//
+//   BasicMemoryBudget budget{4_GiB, Mine{}, LargestFirst{}};      a pipeline and an eviction policy of one's own
 //
 // REPRISE=off in the environment makes step() do nothing, REPRISE_LOG=info tells what is done.
 
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,39 +29,53 @@
 #include <utility>
 #include <vector>
 
+#include <reprise/libtorch/guided/budget_step.hpp>
 #include <reprise/libtorch/guided/guide.hpp>
-#include <reprise/libtorch/guided/stream_cache.hpp>
+#include <reprise/libtorch/guided/guided_meter.hpp>
+#include <reprise/libtorch/guided/known_sequences.hpp>
+#include <reprise/libtorch/guided/slow_steps.hpp>
+#include <reprise/libtorch/guided/step_limit.hpp>
 #include <reprise/libtorch/options/budget.hpp>
 #include <reprise/libtorch/options/memory_budget_options.hpp>
 #include <reprise/libtorch/options/step_report.hpp>
+#include <reprise/libtorch/options/summaries.hpp>
+#include <reprise/libtorch/pipeline/default_pipeline.hpp>
+#include <reprise/libtorch/pipeline/profiled_ops.hpp>
 #include <reprise/libtorch/torch/model_tensors.hpp>
 #include <reprise/plan/advice.hpp>
 
 namespace reprise {
 
-template <class Policy = CostSizeStaleness>
+/// `Policy`: what is evicted where no plan decides. `Pipe`: the pipeline that plans are made by,
+/// libtorch/pipeline/default_pipeline.hpp.
+template <class Policy = CostSizeStaleness, class Pipe = DefaultPipeline>
 class BasicMemoryBudget {
-  static_assert(is_eviction_policy<Policy>());
+  static_assert(is_eviction_policy<Policy>() && is_step_pipeline<Pipe>());
 
  public:
-  explicit BasicMemoryBudget(Budget budget, MemoryBudgetOptions options = {}, Policy policy = {})
-      : budget_(checked(budget)),
+  explicit BasicMemoryBudget(Budget budget, MemoryBudgetOptions options = {}, Policy policy = {},
+                             Pipe pipeline = Pipe{})
+      : limit_(budget, options.run.limit_until_known),
         options_(std::move(options)),
+        pipeline_(std::move(pipeline)),
         policy_(std::move(policy)),
-        log_(options_.name, options_.log_level, options_.on_log),
-        file_(options_.spill_folder),
-        streams_(options_, counters_, log_) {
-    if (!options_.planner) check_strategy(options_.strategy);
+        log_(options_.run.name, options_.run.log_level, options_.run.on_log),
+        file_(options_.run.spill_folder),
+        sequences_(options_, stages(), log_, [this](const std::string& text) { notice(text); }),
+        slow_(options_) {
     const char* off = std::getenv("REPRISE");
     off_ = off != nullptr && std::string_view(off) == "off";
-    streams_.on_notice([this](const std::string& text) { notice(text); });
     if (!memory_is_counted())
       notice(
           "another library has put its allocator in the place of Reprise's: results stay right, "
           "but no memory is counted");
   }
-  explicit BasicMemoryBudget(Bytes bytes, MemoryBudgetOptions options = {})
-      : BasicMemoryBudget(Budget(bytes), std::move(options)) {}
+  explicit BasicMemoryBudget(Bytes bytes, MemoryBudgetOptions options = {}, Policy policy = {})
+      : BasicMemoryBudget(Budget(bytes), std::move(options), std::move(policy)) {}
+  /// A pipeline of one's own, and an eviction policy.
+  BasicMemoryBudget(Budget budget, Pipe pipeline, Policy policy = {},
+                    MemoryBudgetOptions options = {})
+      : BasicMemoryBudget(budget, std::move(options), std::move(policy), std::move(pipeline)) {}
   /// What the machine has free now.
   explicit BasicMemoryBudget(Fit /*fit*/, MemoryBudgetOptions options = {}, Policy policy = {})
       : BasicMemoryBudget(what_fits(), std::move(options), std::move(policy)) {
@@ -74,65 +85,8 @@ class BasicMemoryBudget {
   BasicMemoryBudget(const BasicMemoryBudget&) = delete;
   BasicMemoryBudget& operator=(const BasicMemoryBudget&) = delete;
 
-  /// Joins another thread to the step, for as long as it is in scope there.
-  class Here {
-   public:
-    explicit Here(const DispatchHook* hook) {
-      if (hook != nullptr) joined_.emplace(*hook);
-    }
-
-   private:
-    std::optional<DispatchHook::Joined> joined_;
-  };
-
   /// One training step: from here to the end of the scope.
-  class Step {
-   public:
-    explicit Step(BasicMemoryBudget& budget)
-        : budget_(budget), exceptions_(std::uncaught_exceptions()) {
-      if (budget.off_) return;
-      measured_ = budget.left_to_blocks();
-      if (measured_) budget_.begin_measuring();
-      else budget_.begin(guide_);
-    }
-    /// Never throws: what could not be brought back inside the budget is brought back over it.
-    ~Step() {
-      if (!guide_ && !measured_) return;
-      if (std::uncaught_exceptions() > exceptions_) {
-        guide_.reset();
-        return;
-      }
-      try {
-        finish();
-      } catch (const std::exception& error) {
-        guide_.reset();
-        budget_.notice(std::string("at the end of the step: ") + error.what());
-      }
-    }
-    Step(const Step&) = delete;
-    Step& operator=(const Step&) = delete;
-
-    /// Ends the step now: every tensor that is alive is readable. May throw where that does not fit
-    /// into the budget.
-    void finish() {
-      if (guide_) budget_.end(guide_);
-      if (std::exchange(measured_, false)) budget_.end_measuring();
-    }
-    /// The host keeps a pointer to this tensor: it is brought back, and never dropped or moved from
-    /// here on.
-    void pin(const at::Tensor& tensor) {
-      if (guide_) guide_->pin(tensor);
-    }
-    /// On a thread of the user's own that runs a part of the step: `auto here = step.here();`
-    /// there, before its first op.
-    [[nodiscard]] Here here() { return Here(guide_ ? &guide_->recorder() : nullptr); }
-
-   private:
-    BasicMemoryBudget& budget_;
-    std::optional<Guide<Policy>> guide_;
-    bool measured_ = false;  // and nothing else: the user's own checkpoints do the rest
-    int exceptions_;
-  };
+  using Step = BudgetStep<BasicMemoryBudget, Policy>;
 
   /// Throws Errc::bad_argument where a step is under way on this thread already.
   [[nodiscard]] Step step() { return Step(*this); }
@@ -145,13 +99,11 @@ class BasicMemoryBudget {
 
   /// Another budget, from the next step on.
   void set(Budget budget) {
-    budget_ = checked(budget);
-    resolved_ = stretched_ = stretched_above_ = {};
-    slow_because_.clear();
-    told_slow_ = false;
+    limit_.set(budget);
+    slow_.reset();
     blocks_because_.clear();
-    streams_.hope_again();
-    resolve(base_);
+    sequences_.reset_new_sequence_count();
+    resolve(meter_.base());
     plan_last();
   }
   void set(Bytes bytes) { set(Budget(bytes)); }
@@ -162,121 +114,122 @@ class BasicMemoryBudget {
 
   /// Bytes that the allocator holds for something else (another model in the process): the budget
   /// does not bound them, and no number of last() counts them.
-  void exclude(Bytes others) { excluded_ = others; }
+  void exclude(Bytes others) { limit_.exclude(others); }
 
-  [[nodiscard]] const GuidedStepReport& last() const { return last_; }
-  [[nodiscard]] const GuidedCounters& counters() const { return counters_; }
-  /// Called after each step.
-  void on_step(std::function<void(const GuidedStepReport&)> callback) {
-    on_step_ = std::move(callback);
-  }
-
+  [[nodiscard]] const GuidedStepReport& last() const { return meter_.last(); }
+  [[nodiscard]] const GuidedCounters& counters() const { return meter_.counters(); }
   /// Waits for plans that are being made.
-  void wait() { streams_.wait(); }
+  void wait() { sequences_.wait(); }
 
   /// What was done so far, in a few lines.
   [[nodiscard]] std::string summary() const {
     const char* warning =
         "  pointers    this LibTorch does not tell when one is taken: say step.pin(tensor) before "
         "writing through one in a step\n";
-    return guided_summary(options_.name, counters_, last_) + (watches_host() ? "" : warning);
+    return guided_summary(options_.run.name, counters(), last()) + (watches_host() ? "" : warning);
   }
 
   /// The smallest budget that a plan is found for, what it costs, and what the floor consists of.
   /// After one step at least, that ran with any budget; plans for `planning.seconds`, or 5 seconds
   /// of processor time.
   [[nodiscard]] Advice advise() const {
-    const PlannedStream& stream = last_stream();
-    PlanRequest request = not_for_long(options_.planning);
+    const PlannedStream& stream = last_sequence();
+    PlanRequest request = not_for_long(options_.run.planning);
     request.keep_order = true;
-    Advice advice = reprise::advise(*stream.graph, request, StreamCache::planner_of(options_),
-                                    base_ - StreamCache::start_bytes(*stream.graph));
+    Advice advice = reprise::advise(*stream.graph, request, sequences_.planner().plan,
+                                    meter_.base() - start_bytes(*stream.graph));
     // autograd holds more than the graph's own order
-    advice.unconstrained = base_ + (stream.recording->peak - stream.recording->base);
+    advice.unconstrained = meter_.base() + (stream.recording->peak - stream.recording->base);
     return advice;
   }
 
-  /// The graph of the stream that was seen last, as it is planned.
-  [[nodiscard]] const StepGraph& graph() const { return *last_stream().graph; }
+  /// The graph of the op sequence that was seen last, as it is planned.
+  [[nodiscard]] const StepGraph& graph() const { return *last_sequence().graph; }
 
-  /// A page about the stream that was seen last: its profile, memory before and after, what is
-  /// computed again, extra time against budget. Plans `points` budgets for the last of these; 0
+  /// A page about the op sequence that was seen last: its profile, memory before and after, what is
+  /// recomputed, extra time against budget. Plans `points` budgets for the last of these; 0
   /// leaves it out.
   void report(const std::filesystem::path& file, std::size_t points = 6) const {
-    const PlannedStream& stream = last_stream();
-    PlanRequest request = not_for_long(options_.planning);
+    const PlannedStream& stream = last_sequence();
+    PlanRequest request = not_for_long(options_.run.planning);
     request.keep_order = true;
     Plan plan;
     plan.schedule = stream.plan ? stream.plan->schedule() : own_order(*stream.graph);
-    if (last_.budget > Bytes{0})
-      plan.budget = last_.budget - (base_ - StreamCache::start_bytes(*stream.graph));
+    if (last().budget > Bytes{0})
+      plan.budget = last().budget - (meter_.base() - start_bytes(*stream.graph));
     write_step_report(file, *stream.graph, plan, request, points, summary());
   }
 
  private:
-  friend class Step;
-  using Clock = std::chrono::steady_clock;
+  friend class BudgetStep<BasicMemoryBudget, Policy>;
 
-  static Budget checked(Budget budget) {
-    if (!budget.given())
-      throw Error(Errc::bad_argument, "a MemoryBudget needs a budget: bytes, or a share");
-    return budget;
+  [[nodiscard]] GuidedStages stages() {
+    return {.planner = plan_stage(pipeline_.planner(), options_.run),
+            .floor = [this](const StepGraph& g) { return pipeline_.analyse(g).memory.floor; },
+            .check =
+                [this](const StepGraph& graph, const Schedule& schedule) {
+                  static_cast<void>(pipeline_.rewriter().checked(graph, schedule));
+                }};
   }
 
   // The rest is for what LibTorch's allocator does not count.
   static Budget what_fits() { return Budget::of_free_memory(80, cpu_memory().live()); }
   void tell_of_fit() const {
-    notice("the budget is " + format_bytes(budget_.bytes) +
+    notice("the budget is " + format_bytes(limit_.budget().bytes) +
            ": 80 % of the memory that the machine has free, and what LibTorch holds already");
   }
 
-  [[nodiscard]] const PlannedStream& last_stream() const {
-    if (streams_.last() == nullptr)
+  [[nodiscard]] const PlannedStream& last_sequence() const {
+    if (sequences_.last() == nullptr)
       throw Error(Errc::bad_argument,
-                  "no step has been looked at: run one first (a loop whose ops never come again is "
-                  "not planned)");
-    return *streams_.last();
+                  "no graph yet: run one step first (after more than four steps in a row with new "
+                  "op sequences, a graph is made only where a sequence comes again)");
+    return *sequences_.last();
   }
 
   void begin(std::optional<Guide<Policy>>& guide) {
-    if (!slow_because_.empty()) throw Error(Errc::budget_unreachable, slow_because_);
+    if (!slow_.refusal().empty()) throw Error(Errc::budget_unreachable, slow_.refusal());
     if (memory_gate() != nullptr && DispatchHook::current() == nullptr)
       throw Error(Errc::bad_argument,
                   "a memory limit is in force on this thread: a MemoryBudget's step cannot be used "
                   "inside of it");
-    const bool first = counters_.steps == 0;
+    const bool first = counters().steps == 0;
     const bool error = options_.over_budget == OverBudget::error ||
                        (options_.over_budget == OverBudget::error_at_first && first);
     guide.emplace(
-        limit_here(), error, file_, policy_,
+        limit_.enforced_with_excluded(), error, file_, policy_,
         [this, &guide](const Recording& so_far, const Call& next, Bytes base) {
-          resolve(base - excluded_);
-          guide->set_limit(limit_here());
+          resolve(base - limit_.excluded());
+          guide->set_limit(limit_.enforced_with_excluded());
           return choose(so_far, next, base);
         },
         [this] { return advice_text(); });
-    guide->ask_for_need([this](const Recording& so_far) { return streams_.needed_above(so_far); });
-    if (options_.verify) guide->verify();
+    guide->ask_for_need(
+        [this](const Recording& so_far) { return sequences_.needed_above(so_far); });
+    if (compares_next_step()) guide->verify();
+    if constexpr (OpTimerOf::is_needed) guide->recorder().time_with(&ops_);
     if (options_.raw_pointers) guide->keep_pointers();
     guide->recorder().reuse(std::exchange(followed_, {}));
     guide->expect(expected_.calls, expected_.values, expected_.storages);
-    ++counters_.steps;
-    last_ = {};
-    following_.reset();
-    cpu_memory().reset_peak();
-    started_with_ = cpu_memory().live() - guide->recorder().bytes().live() - excluded_;
-    start_ = Clock::now();
+    meter_.begin(guide->recorder().bytes().live(), sequences_.counters());
+    pipeline_.profiler().probe().begin_run();
     if (list_tensors_) know(guide->recorder());
   }
 
   // ── steps that are left to the blocks that the user has named ──────────────────────────────────
 
-  // Until another budget is set: what a step would be like that is seen again cannot be known from
-  // one that is not looked at.
+  // Every n-th step: the n-th, the 2n-th, ….
+  [[nodiscard]] bool compares_next_step() const {
+    const std::int64_t every = options_.run.verify_every;
+    return every > 0 && (counters().steps + 1) % every == 0;
+  }
+
+  // Stays true until set() is called. These steps are not recorded, so nobody sees whether their op
+  // sequence begins to repeat.
   [[nodiscard]] bool left_to_blocks() {
     if (!options_.blocks_where_unplanned || !blocks_because_.empty())
       return !blocks_because_.empty();
-    blocks_because_ = streams_.hopeless(room_above(base_, limit_now()));
+    blocks_because_ = sequences_.why_unplannable(StepLimit::headroom(meter_.base(), limit_.now()));
     if (blocks_because_.empty()) return false;
     page_blocks().stop();  // what waits for guided steps would be of no use to any other
     notice("from now on steps run as they are, with the checkpoints that they have: " +
@@ -288,29 +241,18 @@ class BasicMemoryBudget {
       throw Error(Errc::bad_argument,
                   "a step or a memory limit is under way on this thread: a MemoryBudget's step "
                   "cannot be used inside of it");
-    ++counters_.steps;
-    last_ = {.base = cpu_memory().live() - excluded_};
-    cpu_memory().reset_peak();
-    start_ = Clock::now();
+    meter_.begin_measuring();
   }
   void end_measuring() {
-    base_ = last_.base;
-    last_.peak = last_.eager_peak = cpu_memory().peak() - excluded_;
-    last_.budget = limit_now();
-    last_.over_budget = last_.budget > Bytes{0} && last_.peak > last_.budget;
-    last_.time = {std::chrono::duration<double, std::micro>(Clock::now() - start_).count()};
-    if (last_.over_budget)
-      notice("a step took " + format_bytes(last_.peak) +
-             " with its own checkpoints: that is more than the budget of " +
-             format_bytes(last_.budget));
-    ++counters_.block_steps;
-    if (on_step_) on_step_(last_);
+    meter_.end_measuring();
+    if (last().over_budget) notice(meter_.overshoot_with_blocks());
+    if (options_.on_step) options_.on_step(last());
   }
 
   // For an error that is about to be thrown: nothing that goes wrong here may take its place, nor
   // ask for advice again.
   [[nodiscard]] std::string advice_text() {
-    if (streams_.last() == nullptr || std::exchange(advising_, true)) return {};
+    if (sequences_.last() == nullptr || std::exchange(advising_, true)) return {};
     std::string text;
     try {
       text = advise().text();
@@ -330,176 +272,66 @@ class BasicMemoryBudget {
                     model.buffers[i].name);
   }
 
-  // A share is known once a step has been seen.
-  [[nodiscard]] Bytes limit_now() const {
-    if (budget_.kind == Budget::Kind::bytes) return budget_.bytes;
-    if (resolved_ > Bytes{0}) return resolved_;
-    if (options_.limit_until_known > Bytes{0}) return options_.limit_until_known;
-    const Bytes free = free_memory();
-    return free > Bytes{0} ? cpu_memory().live() - excluded_ + share_of(80, free) : Bytes{0};
-  }
-
-  // What is enforced: more where the budget is passed by choice.
-  [[nodiscard]] Bytes enforced() const {
-    const Bytes limit = limit_now();
-    return limit > Bytes{0} ? std::max(limit, stretched_) : limit;
-  }
-
-  // The same, as the allocator counts.
-  [[nodiscard]] Bytes limit_here() const {
-    const Bytes limit = enforced();
-    return limit > Bytes{0} ? limit + excluded_ : limit;
-  }
-
-  [[nodiscard]] static Bytes room_above(Bytes base, Bytes limit) {
-    return limit > Bytes{0} ? limit - base : Bytes{std::numeric_limits<std::int64_t>::max() / 2};
-  }
-
   std::shared_ptr<const PlannedStream> choose(const Recording& so_far, const Call& next,
                                               Bytes base) {
-    if (options_.max_plans == 0) return nullptr;
-    const StreamCache::Found found = streams_.find(so_far, next, room_above(base, limit_here()));
-    last_.predicted_peak = found.stream ? base - excluded_ + found.above : Bytes{};
-    following_ = found.stream;
-    return found.stream;
+    if (options_.run.max_plans == 0) return nullptr;
+    const Bytes headroom = StepLimit::headroom(base, limit_.enforced_with_excluded());
+    meter_.follows(sequences_.choose_or_plan(so_far, next, headroom), base);
+    return meter_.following().stream;
   }
 
   void end(std::optional<Guide<Policy>>& guide) {
     Recording recording = guide->finish();
     const GuideCounters counters = guide->counters();
-    const Bytes own_peak = started_with_ + guide->recorder().bytes().peak();
+    const Bytes needed = guide->needed_above_base();
     expected_ = {recording.calls.size(), recording.values.size(),
                  guide->recorder().storages().size()};
-    last_.base = base_ = recording.base - excluded_;
-    last_.peak = cpu_memory().peak() - excluded_;
-    last_.budget = limit_now();
-    last_.planned = counters.followed || (counters.carried_out && following_);
-    if (!counters.predicted && counters.followed) last_.predicted_peak = {};
-    last_.elsewhere = std::max(last_.peak - own_peak, Bytes{0});
-    last_.over_budget =
-        guide->went_over() || (last_.budget > Bytes{0} && last_.peak > last_.budget);
-    last_.only_spills = counters.only_spills;
-    const Bytes needed = guide->needed_above_base();
-    last_.recomputed = counters.recomputed;
-    last_.brought_back = counters.brought_back;
-    last_.evicted = counters.evicted;
-    last_.moved = guide->transfers().bytes_out;
-    last_.extra_time = counters.extra_time;
-    last_.moving_time = guide->transfers().time_out + guide->transfers().time_in;
-    for (const Call& call : recording.calls) last_.own_time += call.time;
-    last_.eager_peak = recording.peak - excluded_;
-    last_.time = {std::chrono::duration<double, std::micro>(Clock::now() - start_).count()};
+    meter_.probed(pipeline_.profiler().probe().end_run());
+    meter_.end(recording, counters, guide->transfers(), guide->recorder().bytes().peak(),
+               guide->went_over());
     guide.reset();
-    if (!counters.followed) tell_of_leaving(counters);
-    if (last_.over_budget && stretched_ <= Bytes{0}) tell_of_overshoot(own_peak);
-    (last_.planned ? counters_.planned_steps : counters_.online_steps) += 1;
-    counters_.recomputed += counters.recomputed;
-    counters_.brought_back += counters.brought_back;
-    counters_.moved += last_.moved;
+    if (!last().left_because.empty())
+      log_.info("the plan was left at node " + std::to_string(last().left_at) + ": " +
+                last().left_because);
+    if (last().over_budget && !limit_.is_stretched()) notice(meter_.overshoot());
     learn(std::move(recording), counters.followed);
-    if (needed > Bytes{0} && !counters.followed) streams_.note_need(needed);
-    if (!last_.planned) look_at_speed();
-    if (on_step_) on_step_(last_);
-  }
-
-  void tell_of_overshoot(Bytes own_peak) const {
-    const bool others = own_peak <= last_.budget && last_.elsewhere > Bytes{0};
-    if (others)
-      notice("a step went above its budget of " + format_bytes(last_.budget) +
-             ": the allocator held " + format_bytes(last_.peak) + ", of which " +
-             format_bytes(last_.elsewhere) +
-             " belong to threads that are not part of the step. Leave room for them (exclude()), "
-             "or let " +
-             "them join the step");
-    else
-      notice("a step took " + format_bytes(last_.peak) +
-             ": what it cannot do without is more than the budget of " +
-             format_bytes(last_.budget));
-  }
-
-  void tell_of_leaving(const GuideCounters& counters) {
-    last_.left_because = counters.left_because;
-    last_.left_at = counters.left_at;
-    if (!counters.left_because.empty())
-      log_.info("the plan was left at node " + std::to_string(counters.left_at) + ": " +
-                counters.left_because);
+    if (needed > Bytes{0} && !counters.followed) sequences_.note_need(needed);
+    if (!last().planned && !last().fits)
+      slow_.look_at(last(), sequences_, limit_, [this](const std::string& t) { notice(t); });
+    meter_.count(sequences_.counters());
+    if (options_.on_step) options_.on_step(last());
   }
 
   void learn(Recording recording, bool followed) {
-    const bool known_bytes = budget_.kind == Budget::Kind::bytes || resolved_ > Bytes{0};
+    const Bytes headroom = StepLimit::headroom(last().base, limit_.enforced());
+    const bool known_bytes = limit_.is_known();
     if (followed) {
-      streams_.seen(*following_, recording, room_above(last_.base, enforced()));
+      sequences_.seen(*meter_.following().stream, recording, headroom);
       followed_ = std::move(recording);
       followed_.calls.clear();  // what they hold must not outlive the step
       followed_.values.clear();
     } else {
-      const Bytes room = room_above(last_.base, enforced());
-      streams_.learn(std::move(recording), known_bytes ? std::optional(room) : std::nullopt);
+      sequences_.learn(std::move(recording), known_bytes ? std::optional(headroom) : std::nullopt);
     }
-    if (const auto floor = streams_.floor_above_base()) {
-      last_.floor = last_.base + *floor;
-      above_ = std::max(above_, last_.eager_peak - last_.base);
-      floor_above_ = std::max(floor_above_, *floor);
+    if (const auto floor = sequences_.floor_above_start()) {
+      meter_.floor(*floor);
+      limit_.note_step(last().eager_peak - last().base, *floor);
     }
-    resolve(last_.base);
+    resolve(last().base);
     plan_last();
   }
 
-  // A step without a plan was slow, and none is being made: says so once, when it is known what
-  // would do.
-  void look_at_speed() {
-    if (told_slow_ || last_.slow_down() <= options_.slow_down || streams_.planning()) return;
-    const bool by_budget = last_.budget > Bytes{0} && last_.eager_peak > last_.budget;
-    if (!by_budget) return;
-    char factor[32], planned[32];
-    std::snprintf(factor, sizeof factor, "%.1f", last_.slow_down());
-    std::string text = "steps take " + std::string(factor) + " times what their own ops take (" +
-                       format_time(last_.own_time) + ", and " + format_time(last_.extra_time) +
-                       " to run ops again, " + format_time(last_.moving_time) +
-                       " to move storages): there is no plan for " + format_bytes(last_.budget);
-    if (streams_.last() != nullptr) {
-      const Advice* advice = streams_.smallest_plan();
-      if (advice == nullptr && options_.plan_in_background) return;  // later
-      if (advice != nullptr) {
-        const StepGraph& graph = *streams_.last()->graph;
-        const Bytes smallest = advice->smallest + base_ - StreamCache::start_bytes(graph);
-        std::snprintf(planned, sizeof planned, "%.2f", 1 + advice->extra_time());
-        text += "; the smallest budget with a plan is " + format_bytes(smallest) + " (" +
-                std::to_string(smallest.count) + " bytes), and takes " + planned + " times as long";
-      }
-    } else {
-      text += ", since their ops do not come again";
-    }
-    told_slow_ = true;
-    if (options_.when_slow == WhenSlow::fail) slow_because_ = text;
-    const bool goes_above = options_.when_slow == WhenSlow::go_above && streams_.last() != nullptr;
-    if (goes_above && streams_.smallest_plan() != nullptr) {
-      if (const auto above = streams_.use_smallest_plan()) {
-        stretched_above_ = *above;
-        stretched_ = base_ + stretched_above_;
-        text += ". From now on they take that";
-      }
-    }
-    notice(text);
-  }
-
-  // Of a share: in bytes, by what the largest step so far would take above this base.
   void resolve(Bytes base) {
-    if (stretched_above_ > Bytes{0}) stretched_ = base + stretched_above_;
-    if (budget_.kind == Budget::Kind::extra_time) {
-      if (const auto room = streams_.room_for_cost(budget_.percent)) resolved_ = base + *room;
-      return;
-    }
-    if (budget_.kind != Budget::Kind::bytes && floor_above_ > Bytes{0})
-      resolved_ = budget_.resolve(base + above_, base + floor_above_);
+    limit_.resolve(base, [this](double percent) { return sequences_.headroom_for_cost(percent); });
   }
 
   void plan_last() {
-    if (resolved_ > Bytes{0}) streams_.plan_last(room_above(base_, enforced()));
+    if (limit_.is_resolved_share())
+      sequences_.plan_last(StepLimit::headroom(meter_.base(), limit_.enforced()));
   }
 
   void notice(const std::string& text) const {
-    if (options_.on_notice) options_.on_notice(text);
+    if (options_.run.on_notice) options_.run.on_notice(text);
     log_.notice(text);
   }
 
@@ -508,33 +340,35 @@ class BasicMemoryBudget {
     std::size_t calls = 0, values = 0, storages = 0;
   };
 
-  Budget budget_;
+  using OpTimerOf = decltype(ProfiledOps(std::declval<Pipe&>().profiler()));
+
+  StepLimit limit_;
+  GuidedMeter meter_{limit_};
   MemoryBudgetOptions options_;
+  Pipe pipeline_;
+  OpTimerOf ops_{pipeline_.profiler()};
   Policy policy_;
   Log log_;
   SpillFile file_;
   bool off_ = false, advising_ = false;
   // why steps are left to the user's own checkpoints; empty where they are not
   std::string blocks_because_;
-  Bytes resolved_{}, excluded_{};
-  Bytes started_with_{};  // what was held when the step began
-  // what the smallest plan takes, where steps may take that
-  Bytes stretched_{}, stretched_above_{};
-  std::string slow_because_;  // why the next step is not begun
-  bool told_slow_ = false;
-  Bytes base_{};  // of the last step that ended
-  // of the largest step so far, above its base: without a budget, and no schedule can go below
-  Bytes above_{}, floor_above_{};
-  GuidedCounters counters_;
-  StreamCache streams_;
-  std::shared_ptr<const PlannedStream> following_;
+  KnownSequences sequences_;
+  SlowSteps slow_;
   std::function<ModelTensors()> list_tensors_;
-  std::function<void(const GuidedStepReport&)> on_step_;
-  GuidedStepReport last_;
   StepSize expected_;
   Recording followed_;  // of the last step that was as planned: its memory is for the next one's
-  Clock::time_point start_;
 };
+
+template <class Amount, class A, class B, class C, class D, class Policy>
+BasicMemoryBudget(Amount, Pipeline<A, B, C, D>, Policy)
+    -> BasicMemoryBudget<Policy, Pipeline<A, B, C, D>>;
+template <class Amount, class A, class B, class C, class D, class Policy>
+BasicMemoryBudget(Amount, Pipeline<A, B, C, D>, Policy, MemoryBudgetOptions)
+    -> BasicMemoryBudget<Policy, Pipeline<A, B, C, D>>;
+template <class Amount, class A, class B, class C, class D>
+BasicMemoryBudget(Amount, Pipeline<A, B, C, D>)
+    -> BasicMemoryBudget<CostSizeStaleness, Pipeline<A, B, C, D>>;
 
 using MemoryBudget = BasicMemoryBudget<CostSizeStaleness>;
 

@@ -29,6 +29,7 @@
 #include <utility>
 #include <vector>
 
+#include <reprise/libtorch/pipeline/default_pipeline.hpp>
 #include <reprise/libtorch/torch/model_tensors.hpp>
 #include <reprise/libtorch/torch/module_state.hpp>
 #include <reprise/libtorch/torch/step_arguments.hpp>
@@ -36,20 +37,18 @@
 
 namespace reprise {
 
-/// `Memory`: ArenaMemory, or AllocatorMemory. `Clock` times ops, `Probe` measures memory beside the
-/// allocator's own count.
-template <class LossFn, StepMemory Memory = ArenaMemory, Timer Clock = SteadyTimer,
-          MemProbe Probe = AllocatorProbe>
+/// `Pipe`: the pipeline that the step is made of, libtorch/pipeline/default_pipeline.hpp.
+template <class LossFn, class Pipe = DefaultPipeline>
 class TrainStep {
+  static_assert(is_step_pipeline<Pipe>());
+
  public:
   /// `model`: a torch::nn module holder, a pointer to a module, or a list of parameters.
   template <class Model>
-  TrainStep(Model model, LossFn loss_fn, TrainStepOptions options = {}, Memory memory = {},
-            Clock clock = {}, Probe probe = {})
+  TrainStep(Model model, LossFn loss_fn, TrainStepOptions options = {}, Pipe pipeline = Pipe{})
       : loss_fn_(std::move(loss_fn)),
-        engine_(std::make_unique<StepEngine<Memory, Clock, Probe>>(
-            step_model(std::move(model)), std::move(options), std::move(memory), std::move(clock),
-            std::move(probe))) {}
+        engine_(std::make_unique<StepEngine<Pipe>>(step_model(std::move(model)), std::move(options),
+                                                   std::move(pipeline))) {}
 
   /// One step: forward and backward. Returns the loss, or what the loss function returns where that
   /// is more.
@@ -63,8 +62,8 @@ class TrainStep {
   /// Gives the arena back until the next step needs it.
   void release() { engine_->release(); }
 
-  [[nodiscard]] const StepCounters& counters() const { return engine_->counters(); }
-  [[nodiscard]] const StepMeasurement& last() const { return engine_->last(); }
+  [[nodiscard]] const TrainStepCounters& counters() const { return engine_->counters(); }
+  [[nodiscard]] const TrainStepReport& last() const { return engine_->last(); }
   /// The graph of the last call. Throws where that call ran eagerly and has none.
   [[nodiscard]] const StepGraph& graph() const { return engine_->graph(); }
   /// Why the last call's signature runs eagerly; empty where it is replayed.
@@ -114,19 +113,14 @@ class TrainStep {
   }
 
   LossFn loss_fn_;
-  std::unique_ptr<StepEngine<Memory, Clock, Probe>> engine_;
+  std::unique_ptr<StepEngine<Pipe>> engine_;
 };
 
 template <class Model, class LossFn>
 TrainStep(Model, LossFn) -> TrainStep<LossFn>;
 template <class Model, class LossFn>
 TrainStep(Model, LossFn, TrainStepOptions) -> TrainStep<LossFn>;
-template <class Model, class LossFn, class Memory>
-TrainStep(Model, LossFn, TrainStepOptions, Memory) -> TrainStep<LossFn, Memory>;
-template <class Model, class LossFn, class Memory, class Clock>
-TrainStep(Model, LossFn, TrainStepOptions, Memory, Clock) -> TrainStep<LossFn, Memory, Clock>;
-template <class Model, class LossFn, class Memory, class Clock, class Probe>
-TrainStep(Model, LossFn, TrainStepOptions, Memory, Clock, Probe)
-    -> TrainStep<LossFn, Memory, Clock, Probe>;
+template <class Model, class LossFn, class Pipe>
+TrainStep(Model, LossFn, TrainStepOptions, Pipe) -> TrainStep<LossFn, Pipe>;
 
 }  // namespace reprise

@@ -494,7 +494,7 @@ TEST_CASE("an input that asks for its gradient gets it") {
 TEST_CASE("gradients accumulate over micro-batches") {
   const auto make =
       subject({{6, 6}}, [](auto& p, const Batch& b) { return torch::mm(b[0], p[0]).tanh().sum(); });
-  const StepCounters counters =
+  const TrainStepCounters counters =
       compare_with_eager(make,
                          [](int i) {
                            return Batch{data({4, 6}, static_cast<std::uint64_t>(i))};

@@ -188,7 +188,7 @@ TEST_CASE("the budget bounds the arena and everything outside of it") {
     models::Task task = models::make("vit", models::Config::tiny);
     Replaying step{task.module, task.loss,
                    TrainStepOptions{.budget = Budget::savable(share),
-                                    .planning = {.effort = 0.1},
+                                    .run = {.planning = {.effort = 0.1}},
                                     .on_fallback = OnFallback::error}};
     for (int i = 0; i < 4; ++i) {
       task.module->zero_grad();
@@ -217,7 +217,7 @@ TEST_CASE(
   };
   Replaying step{std::vector<Tensor>{table, weight}, loss,
                  TrainStepOptions{.budget = Budget::savable(60),
-                                  .planning = {.effort = 0.1},
+                                  .run = {.planning = {.effort = 0.1}},
                                   .on_fallback = OnFallback::error}};
   std::int64_t misses = 0;
   int above = 0;
@@ -298,7 +298,8 @@ TEST_CASE(
 TEST_CASE("the allocator as a policy: no arena, and what is held is the peak") {
   torch::nn::Linear net(8, 8);
   const auto loss = [&](const Tensor& x) { return net->forward(x).sum(); };
-  TrainStep step{net, loss, TrainStepOptions{.recheck = false}, AllocatorMemory{}};
+  TrainStep step{net, loss, TrainStepOptions{.recheck = false},
+                 DefaultPipeline{}.with(Rewriter{LibTorchBackend{AllocatorMemory{}}})};
   const Bytes spare = cpu_memory().reserved() - cpu_memory().live();
   for (int i = 0; i < 3; ++i) {
     net->zero_grad();
@@ -319,7 +320,7 @@ TEST_CASE("the design page's five lines: capture, plan, rewrite, run") {
   const Bytes half = floor_bytes(graph) +
                      Bytes{(simulate(graph, own_order(graph)).peak - floor_bytes(graph)).count / 2};
   const Plan plan = Planner{}.plan(graph, {.budget = half, .effort = 0.1});
-  auto program = Rewriter<LibTorchBackend>{}.rewrite(captured, plan);
+  auto program = Rewriter<LibTorchBackend<>>{}.rewrite(captured, plan);
   CHECK(plan.schedule.size() > graph.node_count());
   task.module->zero_grad();
   torch::manual_seed(1);
@@ -328,25 +329,24 @@ TEST_CASE("the design page's five lines: capture, plan, rewrite, run") {
 
   Schedule wrong = plan.schedule;
   wrong.pop_back();
-  CHECK_THROWS_AS((Rewriter<LibTorchBackend>{}.rewrite(captured, wrong)), Error);
+  CHECK_THROWS_AS((Rewriter<LibTorchBackend<>>{}.rewrite(captured, wrong)), Error);
   task.module->zero_grad();
   torch::manual_seed(1);
   // what there was can still be run
   CHECK(same_bits(run(program, batch), expected));
   // a graph alone cannot be run
-  CHECK_THROWS_AS((Rewriter<LibTorchBackend>{}.rewrite(graph, plan)), Error);
-  CHECK_NOTHROW(static_cast<void>(
-      (Rewriter<LibTorchBackend>{LibTorchBackend{captured}}.rewrite(graph, plan))));
+  CHECK_THROWS_AS((Rewriter<LibTorchBackend<>>{}.rewrite(graph, plan)), Error);
+  CHECK_NOTHROW(static_cast<void>((Rewriter{LibTorchBackend{captured}}.rewrite(graph, plan))));
 }
 
 TEST_CASE("verify compares with eager, and names the node that differs") {
   auto p = torch::ones({3}).requires_grad_();
   double factor = 1;
   std::string notices;
-  Replaying step{std::vector<Tensor>{p},
-                 [&](const Tensor& x) { return ((p * x).relu() * factor).sum(); },
-                 TrainStepOptions{.verify = 2,
-                                  .on_notice = [&](const std::string& text) { notices += text; }}};
+  Replaying step{
+      std::vector<Tensor>{p}, [&](const Tensor& x) { return ((p * x).relu() * factor).sum(); },
+      TrainStepOptions{.run = {.verify_every = 2,
+                               .on_notice = [&](const std::string& text) { notices += text; }}}};
   const auto run = [&] {
     p.mutable_grad() = Tensor();
     return step(torch::ones({3})).item<float>();
@@ -371,7 +371,7 @@ TEST_CASE("verify leaves statistics and generator as one step does") {
   torch::nn::Sequential eager(torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4),
                               torch::nn::Dropout(0.5));
   Replaying step{ours, [&](const Tensor& x) { return ours->forward(x).pow(2).sum(); },
-                 TrainStepOptions{.verify = true}};
+                 TrainStepOptions{.run = {.verify_every = 1}}};
   for (int i = 0; i < 3; ++i) {
     const auto x = torch::full({3, 4}, 0.1f * static_cast<float>(i)) + torch::arange(4);
     ours->zero_grad();
@@ -396,16 +396,16 @@ TEST_CASE("verify leaves statistics and generator as one step does") {
 TEST_CASE("summary, report, a hook for each step, and a log that is quiet unless asked") {
   const TempDir dir;
   models::Task task = models::make("vit", models::Config::tiny);
-  std::vector<StepMeasurement> seen;
+  std::vector<TrainStepReport> seen;
   std::string log;
   Replaying step{
       task.module, task.loss,
-      TrainStepOptions{.name = "vit",
-                       .budget = Budget::savable(60),
-                       .planning = {.effort = 0.1},
-                       .on_step = [&](const StepMeasurement& m) { seen.push_back(m); },
-                       .log_level = LogLevel::info,
-                       .on_log = [&](LogLevel, const std::string& text) { log += text; }}};
+      TrainStepOptions{.budget = Budget::savable(60),
+                       .run = {.name = "vit",
+                               .planning = {.effort = 0.1},
+                               .log_level = LogLevel::info,
+                               .on_log = [&](LogLevel, const std::string& text) { log += text; }},
+                       .on_step = [&](const TrainStepReport& m) { seen.push_back(m); }}};
   for (int i = 0; i < 3; ++i) {
     task.module->zero_grad();
     step(task.make_batch(i));
@@ -414,13 +414,13 @@ TEST_CASE("summary, report, a hook for each step, and a log that is quiet unless
   CHECK(seen.back().recomputed == step.last().recomputed);
   CHECK(log.find("planned: ") != std::string::npos);
   CHECK(step.summary().find("vit: 3 steps: 1 captured, 2 replayed") == 0);
-  CHECK(step.summary().find(std::to_string(step.last().recomputed) + " ops computed again") !=
+  CHECK(step.summary().find(std::to_string(step.last().recomputed) + " ops in the last step") !=
         std::string::npos);
   step.report(dir / "report.html", 3);
   std::stringstream page;
   page << std::ifstream(dir / "report.html").rdbuf();
   CHECK(page.str().find("Memory before and after: vit") != std::string::npos);
-  CHECK(page.str().find("Computed again") != std::string::npos);
+  CHECK(page.str().find("Recomputed") != std::string::npos);
   CHECK(page.str().find("extra time against budget") != std::string::npos);
   CHECK_THROWS_WITH(step.report(dir / "no/such/folder.html", 0), contains("no/such/folder.html"));
 
@@ -434,9 +434,8 @@ TEST_CASE("a share leaves a step the same room beside the arena of another step"
   const auto above = [&] {
     Replaying step{task.module, task.loss,
                    TrainStepOptions{.budget = Budget::savable(60),
-                                    .planning = {.effort = 0.1},
-                                    .on_fallback = OnFallback::error,
-                                    .refine = false}};
+                                    .run = {.planning = {.effort = 0.1}, .refine = false},
+                                    .on_fallback = OnFallback::error}};
     for (int i = 0; i < 2; ++i) {
       task.module->zero_grad();
       step(task.make_batch(i));
@@ -461,8 +460,9 @@ TEST_CASE("a share leaves a step the same room beside the arena of another step"
 TEST_CASE("two steps in one process, and one on each of two threads") {
   constexpr int steps = 3;  // of models without random ops: there is one generator for all threads
   const auto train = [](models::Task task) {
-    Replaying step{task.module, task.loss,
-                   TrainStepOptions{.budget = Budget::savable(80), .planning = {.effort = 0.1}}};
+    Replaying step{
+        task.module, task.loss,
+        TrainStepOptions{.budget = Budget::savable(80), .run = {.planning = {.effort = 0.1}}}};
     std::vector<Tensor> losses;
     for (int i = 0; i < steps; ++i) {
       task.module->zero_grad();

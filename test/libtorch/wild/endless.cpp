@@ -93,9 +93,9 @@ void check_ends(const std::function<Program()>& make, std::initializer_list<doub
     const Bytes bytes =
         start - expected.start + expected.floor + share_of(share, expected.eager - expected.floor);
     std::string notices;
-    MemoryBudgetOptions options{
-        .planner = plan_by_bytes, .max_plans = 0, .over_budget = OverBudget::go_on};
-    options.on_notice = [&](const std::string& text) { notices += text; };
+    MemoryBudgetOptions options{.run = {.planner = plan_by_bytes, .max_plans = 0},
+                                .over_budget = OverBudget::go_on};
+    options.run.on_notice = [&](const std::string& text) { notices += text; };
     MemoryBudget budget{bytes, options};
     for (std::size_t i = 0; i < expected.states.size(); ++i) {
       torch::manual_seed(50 + i);
@@ -144,8 +144,9 @@ TEST_CASE("a tensor that is pinned stays, also where all others come back after 
   int spilling = 0;
   for (int k = 0; k < 27; ++k) {  // some of them reach the bound where they pin
     const int reads = k / 3, pinned = 20 + 9 * (k % 3);
-    BasicMemoryBudget<LeastRecentlyUsed> budget{cpu_memory().live() + Bytes{4 * size.count},
-                                                {.max_plans = 0, .over_budget = OverBudget::go_on}};
+    BasicMemoryBudget<LeastRecentlyUsed> budget{
+        cpu_memory().live() + Bytes{4 * size.count},
+        {.run = {.max_plans = 0}, .over_budget = OverBudget::go_on}};
     {
       auto step = budget.step();
       const torch::NoGradGuard no_grad;

@@ -51,12 +51,13 @@ struct Watched {
     };
     return Replaying{
         stack.layers, loss,
-        TrainStepOptions{.budget = budget,
-                         .planner = plan_by_bytes,
-                         .planning = {.effort = 0.1},
-                         .on_fallback = on_fallback,
-                         .refine = false,
-                         .on_notice = [this](const std::string& text) { notices += text + "\n"; }}};
+        TrainStepOptions{
+            .budget = budget,
+            .run = {.planner = plan_by_bytes,
+                    .planning = {.effort = 0.1},
+                    .refine = false,
+                    .on_notice = [this](const std::string& text) { notices += text + "\n"; }},
+            .on_fallback = on_fallback}};
   }
   template <class Step>
   Tensor run(Step& step) {
@@ -81,7 +82,7 @@ TEST_CASE("a share of what a step takes does not know what other threads take an
     meanwhile = others;
     Numbers numbers;
     numbers.loss = contents({watched.run(step)});
-    const StepMeasurement& last = step.last();
+    const TrainStepReport& last = step.last();
     numbers.budget = last.budget - last.base;
     numbers.eager = last.eager_peak - last.base;
     numbers.floor = last.floor - last.base;
@@ -119,8 +120,7 @@ TEST_CASE(
   };
   TrainStep step{watched.stack.layers, loss,
                  TrainStepOptions{.budget = Budget::savable(90),
-                                  .planner = plan_by_bytes,
-                                  .planning = {.effort = 0.1},
+                                  .run = {.planner = plan_by_bytes, .planning = {.effort = 0.1}},
                                   .on_fallback = OnFallback::error}};
   Tensor first = watched.run(step);
   meanwhile = [&] { theirs = take(8_MiB); };
@@ -174,7 +174,7 @@ TEST_CASE(
   Bytes above{};
   std::string notices;
   {
-    MemoryBudget probe{1024_GiB, {.max_plans = 0}};
+    MemoryBudget probe{1024_GiB, {.run = {.max_plans = 0}}};
     {
       auto step = probe.step();
       run(ours, x, [] {});
@@ -183,10 +183,11 @@ TEST_CASE(
   }
   ours.layers->zero_grad();
   const Bytes limit = cpu_memory().live() + above + Bytes{activation};
-  MemoryBudget budget{limit,
-                      {.max_plans = 0,
-                       .over_budget = OverBudget::go_on,
-                       .on_notice = [&](const std::string& text) { notices += text + "\n"; }}};
+  MemoryBudget budget{
+      limit,
+      {.run = {.max_plans = 0,
+               .on_notice = [&](const std::string& text) { notices += text + "\n"; }},
+       .over_budget = OverBudget::go_on}};
   Tensor theirs;
   Bytes after_next_op{};
   {
@@ -224,7 +225,7 @@ TEST_CASE("what a guided step would take without a budget does not know of other
   const auto eager_above = [](const std::function<void()>& others) {
     Stack stack;
     const Tensor x = torch::ones({256, 64});
-    MemoryBudget budget{1024_GiB, {.max_plans = 0}};
+    MemoryBudget budget{1024_GiB, {.run = {.max_plans = 0}}};
     {
       auto step = budget.step();
       Tensor h = stack.forward(x, gelu);

@@ -46,8 +46,8 @@ Bytes too_little(const Chain& chain) { return chain.start + Bytes{4 * size.count
 TEST_CASE("a step goes above its budget by what one op needs, and no further", "[wild]") {
   Chain eager(60), chain(60);
   chain.x.copy_(eager.x);
-  BasicMemoryBudget<LeastRecentlyUsed> budget{too_little(chain),
-                                              {.max_plans = 0, .over_budget = OverBudget::go_on}};
+  BasicMemoryBudget<LeastRecentlyUsed> budget{
+      too_little(chain), {.run = {.max_plans = 0}, .over_budget = OverBudget::go_on}};
   for (int i = 0; i < 3; ++i) {
     eager();
     {
@@ -66,8 +66,8 @@ TEST_CASE(
     "[wild]") {
   Chain eager(10), chain(10);
   chain.x.copy_(eager.x);
-  BasicMemoryBudget<LeastRecentlyUsed> budget{too_little(chain),
-                                              {.max_plans = 0, .over_budget = OverBudget::go_on}};
+  BasicMemoryBudget<LeastRecentlyUsed> budget{
+      too_little(chain), {.run = {.max_plans = 0}, .over_budget = OverBudget::go_on}};
   std::vector<GuidedStepReport> steps;
   for (int i = 0; i < 3; ++i) {
     eager();
@@ -105,8 +105,7 @@ TEST_CASE("a budget below what can be held costs no more than its bound, step af
   Program program = make();
   const Bytes start = cpu_memory().live();
   MemoryBudget budget{start + 1_KiB,
-                      {.planner = plan_by_bytes,
-                       .planning = {.effort = 0.1},
+                      {.run = {.planner = plan_by_bytes, .planning = {.effort = 0.1}},
                        .plan_in_background = false,
                        .over_budget = OverBudget::go_on}};
   for (int i = 0; i < 4; ++i) {

@@ -69,8 +69,8 @@ struct Net : torch::nn::Module {
 };
 
 struct Run {
-  std::vector<StepMeasurement> steps{};
-  StepCounters counters{};
+  std::vector<TrainStepReport> steps{};
+  TrainStepCounters counters{};
   std::string notices{};
 };
 
@@ -80,13 +80,14 @@ Run check_inside(Tensor (*how)(Observer&, const Tensor&), double share,
                  const std::function<void(Net&, int)>& before_step = {}) {
   const auto eager = std::make_shared<Net>(how), ours = std::make_shared<Net>(how);
   Run run;
-  Replaying step{
-      ours, [ours](const Tensor& x) { return ours->forward(x); },
-      TrainStepOptions{.budget = Budget::savable(share),
-                       .planner = plan_by_bytes,
-                       .planning = {.effort = 0.1},
-                       .refine = false,
-                       .on_notice = [&](const std::string& text) { run.notices += text + "\n"; }}};
+  Replaying step{ours, [ours](const Tensor& x) { return ours->forward(x); },
+                 TrainStepOptions{.budget = Budget::savable(share),
+                                  .run = {.planner = plan_by_bytes,
+                                          .planning = {.effort = 0.1},
+                                          .refine = false,
+                                          .on_notice = [&](const std::string& text) {
+                                            run.notices += text + "\n";
+                                          }}}};
   for (int i = 0; i < 6; ++i) {
     for (const auto& net : {eager, ours}) {
       net->zero_grad();
@@ -99,7 +100,7 @@ Run check_inside(Tensor (*how)(Observer&, const Tensor&), double share,
     expected = expected.detach();
     const std::size_t said = run.notices.size();
     const Tensor loss = step(x);
-    const StepMeasurement& last = step.last();
+    const TrainStepReport& last = step.last();
     INFO("step " << i << ", " << share << " %: held " << last.reserved_peak.count << ", budget "
                  << last.budget.count << ", limit " << last.limit.count << "; "
                  << run.notices.substr(said));
@@ -123,7 +124,7 @@ TEST_CASE("a quantization observer in the loss: inside the budget", "[wild]") {
   for (const double share : {70., 10.}) {
     for (const auto how : {&fused, &by_hand, &by_tensors}) {
       const Run run = check_inside(how, share);
-      for (const StepMeasurement& step : run.steps) CHECK_FALSE(step.over_budget);
+      for (const TrainStepReport& step : run.steps) CHECK_FALSE(step.over_budget);
     }
   }
 }

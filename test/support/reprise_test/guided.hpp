@@ -85,9 +85,9 @@ inline Reference reference(const std::function<Program()>& make, int steps,
     }
   }
   Program program = make();
-  MemoryBudget budget{
-      1024_GiB,
-      {.planner = plan_by_bytes, .planning = {.effort = 0.1}, .plan_in_background = false}};
+  MemoryBudget budget{1024_GiB,
+                      {.run = {.planner = plan_by_bytes, .planning = {.effort = 0.1}},
+                       .plan_in_background = false}};
   result.start = cpu_memory().live();
   for (int i = 0; i < steps; ++i) {
     torch::manual_seed(static_cast<std::uint64_t>(50 + i));
@@ -101,8 +101,7 @@ inline Reference reference(const std::function<Program()>& make, int steps,
   }
   if (find_least) {
     const StepGraph& graph = budget.graph();
-    result.own = budget.last().base + simulate(graph, own_order(graph)).peak -
-                 StreamCache::start_bytes(graph);
+    result.own = budget.last().base + simulate(graph, own_order(graph)).peak - start_bytes(graph);
     result.smallest = budget.advise().smallest;
   }
   return result;
@@ -126,8 +125,7 @@ Outcome run_inside(const std::function<Program()>& make, const Reference& expect
                    (share == least ? expected.smallest + share_of(3, savable)
                                    : expected.floor + share_of(share, savable));
   BasicMemoryBudget<Policy> budget{Budget(outcome.budget),
-                                   {.planner = plan_by_bytes,
-                                    .planning = {.effort = 0.1},
+                                   {.run = {.planner = plan_by_bytes, .planning = {.effort = 0.1}},
                                     .plan_in_background = !plans,
                                     .over_budget = OverBudget::go_on}};
   for (std::size_t i = 0; i < expected.states.size(); ++i) {

@@ -80,12 +80,12 @@ inline WildOutcome run_wild(const std::function<Program()>& make, const Referenc
     bytes = start - expected.start + expected.floor +
             share_of(mode.share, expected.eager - expected.floor);
   MemoryBudgetOptions options = wild.options;
-  options.planner = plan_by_bytes;
-  options.planning.effort = 0.1;
+  options.run.planner = plan_by_bytes;
+  options.run.planning.effort = 0.1;
   options.plan_in_background = false;
   options.over_budget = OverBudget::go_on;
-  options.verify = mode.verify;
-  if (!mode.plans) options.max_plans = 0;
+  options.run.verify_every = mode.verify ? 1 : 0;
+  if (!mode.plans) options.run.max_plans = 0;
   BasicMemoryBudget<AnyPolicy> budget{Budget(bytes), options, AnyPolicy(mode.policy)};
   for (std::size_t i = 0; i < expected.states.size(); ++i) {
     INFO("mode '" << mode.name << "', step " << i);

@@ -123,4 +123,41 @@ struct HashHooks final : RecorderHooks {
   return {};
 }
 
+/// Graphs are equal where only the tensors are others: a closure's that was exchanged for another of
+/// the same shape, and lives on. (Where it has died, the next replay finds out.) Empty where none
+/// was.
+[[nodiscard]] inline std::string exchanged_tensor(const Recording& before, const Recording& now) {
+  const auto captured_in = [](const Recording& recording) {
+    std::vector<const RecordedValue*> found;
+    for (const RecordedValue& value : recording.values)
+      if (value.origin == Origin::captured && value.captured) found.push_back(&value);
+    return found;
+  };
+  const auto old_ones = captured_in(before), new_ones = captured_in(now);
+  for (std::size_t i = 0; i < std::min(old_ones.size(), new_ones.size()); ++i) {
+    const auto old_storage = old_ones[i]->captured->lock(),
+               new_storage = new_ones[i]->captured->lock();
+    if (!old_storage || !new_storage) continue;
+    if (old_storage == new_storage && old_ones[i]->geometry.offset == new_ones[i]->geometry.offset)
+      continue;
+    return "the loss function reads another tensor in the place of '" + old_ones[i]->name +
+           "', which is neither an argument nor of the model: pass it as an argument";
+  }
+  return {};
+}
+
+/// Where data decides (a number for the host, a shape), another number is not another step: the new
+/// one is taken from there on.
+[[nodiscard]] inline bool is_data_decided(const Recording& recording, NodeId n) {
+  if (n.index >= recording.calls.size() || recording.calls[n.index].kind != CallKind::op)
+    return false;
+  const OpFacts& facts = *recording.calls[n.index].facts;
+  return facts.reads_to_host || facts.dynamic_shape;
+}
+
+/// Whether the n-th call of a capture, which is the first itself, is compared with the graph.
+[[nodiscard]] inline bool is_recheck_due(std::int64_t n) {
+  return n <= 4 || n % 100 == 0 || (n < 100 && (n & (n - 1)) == 0);
+}
+
 }  // namespace reprise

@@ -439,7 +439,8 @@ TEST_CASE(
   torch::nn::Sequential eager = make(), guided = make();
   const Tensor x = torch::randn({2048, 256});
   torch::optim::SGD eager_sgd(eager->parameters(), 0.1), guided_sgd(guided->parameters(), 0.1);
-  MemoryBudget budget{Budget::savable(50), {.planner = plan_by_bytes, .plan_in_background = false}};
+  MemoryBudget budget{Budget::savable(50),
+                      {.run = {.planner = plan_by_bytes}, .plan_in_background = false}};
   bool placed = false;
   Tensor expected;
   // What eager has taken between the steps may lie in the region and be in the way: then it is

@@ -1,0 +1,79 @@
+#pragma once
+// One step of a MemoryBudget, for as long as it is in scope.
+//
+//   auto step = budget.step();
+//   …                                                 the user's own step
+//   step.pin(tensor);                                 before a pointer is taken that an op does not see
+//   auto here = step.here();                          on a thread of the user's own, before its first op
+
+#include <exception>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+
+#include <reprise/libtorch/guided/guide.hpp>
+
+namespace reprise {
+
+/// Joins another thread to the step, for as long as it is in scope there.
+class JoinedThread {
+ public:
+  explicit JoinedThread(const DispatchHook* hook) {
+    if (hook != nullptr) joined_.emplace(*hook);
+  }
+
+ private:
+  std::optional<DispatchHook::Joined> joined_;
+};
+
+template <class Budget, class Policy>
+class BudgetStep {
+ public:
+  explicit BudgetStep(Budget& budget) : budget_(budget), exceptions_(std::uncaught_exceptions()) {
+    if (budget.off_) return;
+    measured_ = budget.left_to_blocks();
+    if (measured_) budget_.begin_measuring();
+    else budget_.begin(guide_);
+  }
+  /// Never throws: what could not be brought back inside the budget is brought back over it.
+  ~BudgetStep() {
+    if (!guide_ && !measured_) return;
+    if (std::uncaught_exceptions() > exceptions_) {
+      guide_.reset();
+      return;
+    }
+    try {
+      finish();
+    } catch (const std::exception& error) {
+      guide_.reset();
+      budget_.notice(std::string("at the end of the step: ") + error.what());
+    }
+  }
+  BudgetStep(const BudgetStep&) = delete;
+  BudgetStep& operator=(const BudgetStep&) = delete;
+
+  /// Ends the step now: every tensor that is alive is readable. May throw where that does not fit
+  /// into the budget.
+  void finish() {
+    if (guide_) budget_.end(guide_);
+    if (std::exchange(measured_, false)) budget_.end_measuring();
+  }
+  /// The host keeps a pointer to this tensor: it is brought back, and never evicted or spilled from
+  /// here on.
+  void pin(const at::Tensor& tensor) {
+    if (guide_) guide_->pin(tensor);
+  }
+  /// On a thread of the user's own that runs a part of the step: `auto here = step.here();`
+  /// there, before its first op.
+  [[nodiscard]] JoinedThread here() { return JoinedThread(guide_ ? &guide_->recorder() : nullptr); }
+
+ private:
+  Budget& budget_;
+  std::optional<Guide<Policy>> guide_;
+  bool measured_ = false;  // and nothing else: the user's own checkpoints do the rest
+  int exceptions_;
+};
+
+}  // namespace reprise

@@ -1,0 +1,371 @@
+#pragma once
+// The op sequences that a loop has made so far, each with its plan, and which of them a new step is
+// going to be.
+//
+//   step 1   a b c d e        learned and planned: A
+//   step 2   a b c d e        begins like A: A's plan is followed
+//   step 3   a b X            diverges from A at X; no other sequence begins with a b X: online from there, learned and planned: B
+//   step 4   a b X …          follows A until X, then B
+//
+// When a plan is made again, and which one stays, is the Replanner's business (plan/replanner.hpp).
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/Parallel.h>
+
+#include <reprise/base/error.hpp>
+#include <reprise/base/log.hpp>
+#include <reprise/base/units.hpp>
+#include <reprise/libtorch/guided/guided_stream.hpp>
+#include <reprise/libtorch/options/memory_budget_options.hpp>
+#include <reprise/libtorch/record/graph_of.hpp>
+#include <reprise/plan/advice.hpp>
+#include <reprise/plan/replanner.hpp>
+
+namespace reprise {
+
+/// The stages of a pipeline as guided steps ask them, whatever their types are.
+struct GuidedStages {
+  PlanStage planner{};
+  std::function<Bytes(const StepGraph&)> floor{};
+  /// throws where the schedule breaks a rule
+  std::function<void(const StepGraph&, const Schedule&)> check{};
+};
+
+/// A sequence with what is known of it besides its plan.
+struct KnownSequence {
+  std::shared_ptr<const Recording> recording{};
+  /// to follow where there is headroom for everything; none before its graph has been made
+  std::shared_ptr<const PlannedStream> without_plan{};
+  Bytes floor_above{};               ///< no schedule can go below, above the start
+  Bytes needed_above{};              ///< where it went above its limit: what it needed
+  Bytes above_for_cost{};            ///< of the plan for a budget by its cost
+  std::shared_ptr<Advice> advice{};  ///< by advice_job; without a schedule where none was found
+  std::shared_ptr<PlanJob> advice_job{};
+
+  /// What the step takes above its start, where nothing is given up.
+  [[nodiscard]] Bytes all() const { return recording->peak - recording->base; }
+};
+
+/// A plan that a step can follow.
+struct FollowablePlan {
+  std::shared_ptr<const PlannedStream> stream{};
+  Bytes above{};  ///< its peak above the start
+  Microseconds extra{};
+  bool used = false;
+
+  [[nodiscard]] bool fits(Bytes headroom) const { return above <= headroom; }
+  [[nodiscard]] std::size_t recomputed() const { return stream->plan->recomputed(); }
+  [[nodiscard]] double extra_time(const StepGraph& graph) const {
+    const double own = simulate(graph, own_order(graph)).time.count;
+    return own > 0 ? simulate(graph, stream->plan->schedule()).time.count / own - 1 : 0;
+  }
+};
+
+class KnownSequences {
+ public:
+  using Steps = Replanner<KnownSequence, FollowablePlan>;
+  using Known = Steps::Known;
+
+  /// `options` and `log` must outlive this. `tell` gets notices.
+  KnownSequences(const MemoryBudgetOptions& options, GuidedStages stages, const Log& log,
+                 std::function<void(const std::string&)> tell)
+      : options_(options),
+        stages_(std::move(stages)),
+        log_(log),
+        tell_(std::move(tell)),
+        steps_(rules(options, stages_.planner), hooks()) {}
+  ~KnownSequences() {
+    for (Known& known : steps_.steps())
+      if (known.key.advice_job) known.key.advice_job->cancel();
+  }
+  KnownSequences(const KnownSequences&) = delete;
+  KnownSequences& operator=(const KnownSequences&) = delete;
+
+  /// What may be followed from here on, with its peak above the start and its predicted extra time.
+  struct Choice {
+    std::shared_ptr<const PlannedStream> stream{};
+    Bytes above{};
+    Microseconds extra{};
+  };
+
+  /// For a step that has come so far and goes on with `next`. Plans where that is needed.
+  [[nodiscard]] Choice choose_or_plan(const Recording& so_far, const Call& next, Bytes headroom) {
+    for (Known& known : steps_.steps()) {
+      if (!known.graph || !begins_like(*known.key.recording, so_far, next)) continue;
+      if (known.key.all() <= headroom) return {known.key.without_plan, known.key.all(), {}};
+      ensure_planned(known, headroom);
+      if (!known.made || !known.made->fits(headroom)) continue;
+      if (!std::exchange(known.made->used, true))
+        log_.info("the plan is used for the first time: " +
+                  std::to_string(known.made->recomputed()) + " ops again");
+      return {known.made->stream, known.made->above, known.made->extra};
+    }
+    return {};
+  }
+
+  /// A step has made this sequence, and no plan was followed to its end. `headroom`: none where it
+  /// is not known yet.
+  void learn(Recording recording, std::optional<Bytes> headroom) {
+    bool is_new = false;
+    Known& known = steps_.find_or_add(
+        [&](const KnownSequence& key) { return same_stream(*key.recording, recording); },
+        [&] {
+          is_new = true;
+          return KnownSequence{.recording =
+                                   std::make_shared<const Recording>(std::move(recording))};
+        });
+    new_in_a_row_ = is_new ? new_in_a_row_ + 1 : 0;
+    // nothing comes again: what does will be planned when it does
+    if (new_in_a_row_ > patience) return;
+    make_graph(known);
+    if (headroom && options_.run.max_plans > 0) ensure_planned(known, *headroom);
+  }
+
+  /// A sequence that was followed to its end, as `now`: the one that was seen last.
+  void seen(const PlannedStream& stream, const Recording& now, Bytes headroom) {
+    new_in_a_row_ = 0;
+    const auto it = std::ranges::find_if(steps_.steps(), [&](const Known& known) {
+      return known.key.recording == stream.recording;
+    });
+    if (it == steps_.steps().end()) return;
+    Known& known = *it;
+    // not one of several that take turns: they enter each other's plans in the middle
+    const bool again = &known == &steps_.steps().front();
+    steps_.touch(known);
+    if (again && stream.plan) refine(known, now, headroom);
+  }
+
+  /// The sequence that was learned last went above its limit: it needs this much above its start.
+  void note_need(Bytes above) {
+    if (steps_.steps().empty()) return;
+    Bytes& needed = steps_.steps().front().key.needed_above;
+    needed = std::max(needed, above);
+  }
+  /// What a step that begins like this one is known to need above its start, whatever is evicted; 0
+  /// where nothing is known.
+  [[nodiscard]] Bytes needed_above(const Recording& so_far) const {
+    for (const Known& known : steps_.steps())
+      if (known.key.needed_above > Bytes{0} && begins_like(*known.key.recording, so_far))
+        return known.key.needed_above;
+    return {};
+  }
+
+  /// The sequence that was seen last, with its plan where it has one; none where there is none, or
+  /// no graph was made of it.
+  [[nodiscard]] const PlannedStream* last() const {
+    if (steps_.steps().empty() || !steps_.steps().front().graph) return nullptr;
+    const Known& front = steps_.steps().front();
+    return front.made ? front.made->stream.get() : front.key.without_plan.get();
+  }
+  /// Why the next step is not going to be planned; empty where it may be.
+  [[nodiscard]] std::string why_unplannable(Bytes headroom) const {
+    if (new_in_a_row_ > patience)
+      return "the last " + std::to_string(new_in_a_row_) +
+             " steps made ops that had not come before";
+    const bool others = std::ranges::any_of(
+        steps_.steps(), [](const Known& known) { return known.made != nullptr; });
+    const bool none = !others && !steps_.steps().empty() && steps_.steps().front().unplannable &&
+                      headroom <= steps_.steps().front().headroom;
+    return none ? "no plan was found for a headroom of " +
+                      format_bytes(steps_.steps().front().headroom)
+                : "";
+  }
+  /// What has not come again so far may do so from here on.
+  void reset_new_sequence_count() { new_in_a_row_ = 0; }
+  /// What no schedule of the last sequence can go below, above its start.
+  [[nodiscard]] std::optional<Bytes> floor_above_start() const {
+    if (last() == nullptr) return std::nullopt;
+    return steps_.steps().front().key.floor_above;
+  }
+
+  /// For a budget by its cost: the smallest headroom in which the last sequence takes at most so
+  /// much more time; at least that of the others. None while it is looked for.
+  [[nodiscard]] std::optional<Bytes> headroom_for_cost(double percent) {
+    if (last() == nullptr) return std::nullopt;
+    Known& front = steps_.steps().front();
+    if (!steps_.planning(front)) steps_.ensure(front, {.headroom = unlimited, .percent = percent});
+    Bytes most{};
+    for (Known& known : steps_.steps()) {
+      if (steps_.planning(known) && known.goal.percent) steps_.take(known, !in_background());
+      if (steps_.planning(known) && known.goal.percent) return std::nullopt;
+      most = std::max(most, known.key.above_for_cost);
+    }
+    return most > Bytes{0} ? std::optional(most) : std::nullopt;
+  }
+
+  /// Whether a plan for the last sequence is being made.
+  [[nodiscard]] bool planning() const {
+    return !steps_.steps().empty() && steps_.planning(steps_.steps().front());
+  }
+  /// What the smallest plan for the last sequence takes, without what no op of the step touches;
+  /// looked for at the first call, in the background where that is asked for. None until it is
+  /// there.
+  [[nodiscard]] const Advice* smallest_plan() {
+    if (last() == nullptr) return nullptr;
+    Known& known = steps_.steps().front();
+    if (!known.key.advice) begin_advice(known);
+    if (in_background() && !known.key.advice_job->done()) return nullptr;
+    known.key.advice_job->wait();
+    return known.key.advice->schedule.empty() ? nullptr : known.key.advice.get();
+  }
+  /// From here on the last sequence follows its smallest plan, which smallest_plan() has given.
+  /// What that takes above the start; none where it cannot be followed.
+  [[nodiscard]] std::optional<Bytes> use_smallest_plan() {
+    Known& known = steps_.steps().front();
+    try {
+      auto made = followable(known, known.key.advice->schedule);
+      const Bytes above = made->above;
+      steps_.put(known, std::move(made), above);
+      return above;
+    } catch (const Error& error) {
+      tell_(std::string("the smallest plan cannot be followed: ") + error.what());
+      return std::nullopt;
+    }
+  }
+
+  /// Takes up plans for the last sequence; waits for them where that is asked for.
+  void plan_last(Bytes headroom) {
+    if (last() != nullptr && options_.run.max_plans > 0)
+      ensure_planned(steps_.steps().front(), headroom);
+  }
+  void wait() {
+    steps_.wait();
+    for (Known& known : steps_.steps())
+      if (known.key.advice_job) known.key.advice_job->wait();
+  }
+
+  [[nodiscard]] const PlanStage& planner() const { return stages_.planner; }
+  [[nodiscard]] const ReplanCounters& counters() const { return steps_.counters(); }
+
+ private:
+  static constexpr int patience = 4;
+  static constexpr Bytes unlimited{std::numeric_limits<std::int64_t>::max() / 4};
+
+  [[nodiscard]] bool in_background() const { return options_.plan_in_background; }
+
+  // A step that waits for its plan leaves its cores to it; one that goes on meanwhile does not.
+  static ReplanRules rules(const MemoryBudgetOptions& options, const PlanStage& planner) {
+    PlanSearchRules search{.planner = planner.plan,
+                           .planning = options.run.planning,
+                           .keep_order = true,
+                           .waited_for = !options.plan_in_background};
+    search.tries = [name = planner.strategy, planning = options.run.planning,
+                    background = options.plan_in_background](bool /*hasty*/) {
+      const auto cores = static_cast<unsigned>(std::max(at::get_num_threads(), 1));
+      return tries_of(name, planning, background ? Tries{2, 1} : Tries{4, cores});
+    };
+    return {.search = std::move(search),
+            .in_background = options.plan_in_background,
+            .refine = options.run.refine,
+            .max_plans = options.run.max_plans,
+            .own_costs = planner.own_costs};
+  }
+
+  Steps::Hooks hooks() {
+    return {.make = [this](Known& known, Plan plan,
+                           const Steps::Again&) { return made_of(known, std::move(plan)); },
+            .used = [this](const Known& known) { tell_of_plan(known); },
+            .none_found = [this](const Known& known) { tell_of_none(known); },
+            .log = [this](const std::string& text) { log_.info(text); }};
+  }
+
+  void make_graph(Known& known) const {
+    if (known.graph) return;
+    auto stream = std::make_shared<PlannedStream>();
+    stream->recording = known.key.recording;
+    stream->graph =
+        std::make_shared<const StepGraph>(graph_of(*stream->recording, options_.run.name));
+    known.graph = stream->graph;
+    known.key.floor_above =
+        std::max(stages_.floor(*known.graph) - start_bytes(*known.graph), Bytes{0});
+    known.key.without_plan = std::move(stream);
+  }
+
+  // What ops take when they run for the first time is not what they take later.
+  void refine(Known& known, const Recording& now, Bytes headroom) {
+    if (!steps_.wants_times(known)) return;
+    std::vector<Microseconds> times;
+    for (const Call& call : now.calls) times.push_back(call.time);
+    steps_.refine(known, times, [&] {
+      auto graph = std::make_shared<StepGraph>(*known.graph);
+      for (std::size_t i = 0; i < times.size(); ++i) graph->set_time(NodeId{i}, times[i]);
+      auto warm = std::make_shared<PlannedStream>(*known.key.without_plan);
+      known.graph = warm->graph = std::move(graph);
+      known.key.without_plan = std::move(warm);
+      auto followed = std::make_shared<PlannedStream>(*known.made->stream);
+      followed->graph = known.graph;
+      known.made->stream = std::move(followed);
+    });
+    ensure_planned(known, headroom);
+  }
+
+  // Sees to it that there is a plan for this much headroom, or that one is being made.
+  void ensure_planned(Known& known, Bytes headroom) {
+    if (known.key.all() <= headroom) return steps_.take(known, !in_background());
+    steps_.ensure(known, {.headroom = headroom});
+  }
+
+  [[nodiscard]] std::shared_ptr<FollowablePlan> followable(const Known& known,
+                                                           Schedule schedule) const {
+    stages_.check(*known.graph, schedule);
+    auto stream = std::make_shared<PlannedStream>(*known.key.without_plan);
+    stream->plan.emplace(*known.graph, std::move(schedule));
+    auto made = std::make_shared<FollowablePlan>();
+    made->above = stream->plan->peak() - start_bytes(*known.graph);
+    made->extra = simulate(*known.graph, stream->plan->schedule()).time -
+                  simulate(*known.graph, own_order(*known.graph)).time;
+    made->stream = std::move(stream);
+    return made;
+  }
+  std::shared_ptr<FollowablePlan> made_of(Known& known, Plan plan) const {
+    auto made = followable(known, std::move(plan.schedule));
+    if (known.goal.percent) known.key.above_for_cost = made->above;
+    return made;
+  }
+
+  void tell_of_plan(const Known& known) const {
+    log_.info("planned: " + std::to_string(known.made->recomputed()) + " of " +
+              std::to_string(known.graph->node_count()) + " ops again, " +
+              format_bytes(known.made->above) + " above the start");
+  }
+  void tell_of_none(const Known& known) const {
+    tell_("no plan for a headroom of " + format_bytes(known.headroom) + " (" +
+          std::to_string(known.headroom.count) + " bytes): " + known.why +
+          (known.made ? "; the older plan stays" : "; steps stay online"));
+  }
+
+  void begin_advice(Known& known) {
+    known.key.advice = std::make_shared<Advice>();
+    PlanRequest request = not_for_long(options_.run.planning);
+    request.keep_order = true;
+    known.key.advice_job =
+        steps_.start([graph = known.graph, planner = stages_.planner.plan, request,
+                      found = known.key.advice](std::stop_token stop) mutable {
+          request.cancel = std::move(stop);
+          try {
+            *found = advise(*graph, request, planner);
+          } catch (...) {  // a planner of the user's own may throw anything: then there is none
+          }
+          return Schedule{};
+        });
+  }
+
+  const MemoryBudgetOptions& options_;
+  GuidedStages stages_;
+  const Log& log_;
+  std::function<void(const std::string&)> tell_;
+  Steps steps_;
+  int new_in_a_row_ = 0;
+};
+
+}  // namespace reprise

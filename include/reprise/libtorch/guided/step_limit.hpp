@@ -1,0 +1,104 @@
+#pragma once
+// How many bytes the steps of a MemoryBudget may hold: the budget in bytes, as far as it is known.
+//
+//   StepLimit limit{Budget::savable(50), {}};
+//   limit.now()                                    80 % of free memory: the share is not known yet
+//   limit.note_step(eager, floor);                 above the start, of the largest step so far
+//   limit.resolve(start, …);
+//   limit.now()                                    start + floor + 50 % of (eager − floor)
+//
+// Steps that may go above the budget by choice (WhenSlow::go_above) are held to enforced().
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+#include <reprise/base/error.hpp>
+#include <reprise/base/free_memory.hpp>
+#include <reprise/base/units.hpp>
+#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/options/budget.hpp>
+#include <reprise/libtorch/options/run_options.hpp>
+
+namespace reprise {
+
+class StepLimit {
+ public:
+  StepLimit(const Budget& budget, Bytes until_known)
+      : budget_(checked(budget)), until_known_(until_known) {}
+
+  void set(const Budget& budget) {
+    budget_ = checked(budget);
+    resolved_ = stretched_ = stretched_above_ = {};
+  }
+  [[nodiscard]] const Budget& budget() const { return budget_; }
+
+  /// Bytes that the allocator holds for something else.
+  void exclude(Bytes others) { excluded_ = others; }
+  [[nodiscard]] Bytes excluded() const { return excluded_; }
+
+  [[nodiscard]] bool is_known() const {
+    return budget_.kind == Budget::Kind::bytes || resolved_ > Bytes{0};
+  }
+  [[nodiscard]] bool is_resolved_share() const { return resolved_ > Bytes{0}; }
+  [[nodiscard]] bool is_stretched() const { return stretched_ > Bytes{0}; }
+
+  [[nodiscard]] Bytes now() const {
+    if (budget_.kind == Budget::Kind::bytes) return budget_.bytes;
+    if (resolved_ > Bytes{0}) return resolved_;
+    return limit_until_known(until_known_, cpu_memory().live() - excluded_, free_memory());
+  }
+  /// More where the budget is passed by choice.
+  [[nodiscard]] Bytes enforced() const {
+    const Bytes limit = now();
+    return limit > Bytes{0} ? std::max(limit, stretched_) : limit;
+  }
+  /// The same, as the allocator counts.
+  [[nodiscard]] Bytes enforced_with_excluded() const {
+    const Bytes limit = enforced();
+    return limit > Bytes{0} ? limit + excluded_ : limit;
+  }
+  /// What a limit leaves above the start.
+  [[nodiscard]] static Bytes headroom(Bytes start, Bytes limit) {
+    return limit > Bytes{0} ? limit - start : Bytes{std::numeric_limits<std::int64_t>::max() / 2};
+  }
+
+  /// What a step would have taken without a budget, and no schedule can go below, above its start.
+  void note_step(Bytes eager_above, Bytes floor_above) {
+    eager_above_ = std::max(eager_above_, eager_above);
+    floor_above_ = std::max(floor_above_, floor_above);
+  }
+  /// A share in bytes, by the largest step so far; a budget by its cost, by what `for_cost` says.
+  template <class ForCost>
+  void resolve(Bytes start, const ForCost& for_cost) {
+    if (stretched_above_ > Bytes{0}) stretched_ = start + stretched_above_;
+    if (budget_.kind == Budget::Kind::extra_time) {
+      if (const std::optional<Bytes> above = for_cost(budget_.percent)) resolved_ = start + *above;
+      return;
+    }
+    if (budget_.kind != Budget::Kind::bytes && floor_above_ > Bytes{0})
+      resolved_ = budget_.resolve(start + eager_above_, start + floor_above_);
+  }
+
+  /// From here on steps may take this much above their start.
+  void stretch(Bytes start, Bytes above) {
+    stretched_above_ = above;
+    stretched_ = start + above;
+  }
+
+ private:
+  static Budget checked(const Budget& budget) {
+    if (!budget.given())
+      throw Error(Errc::bad_argument, "a MemoryBudget needs a budget: bytes, or a share");
+    return budget;
+  }
+
+  Budget budget_;
+  Bytes until_known_{}, excluded_{};
+  Bytes resolved_{};                       // of a share or a cost
+  Bytes stretched_{}, stretched_above_{};  // what the smallest plan takes, where steps may
+  Bytes eager_above_{}, floor_above_{};    // of the largest step so far
+};
+
+}  // namespace reprise

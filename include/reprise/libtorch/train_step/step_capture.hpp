@@ -1,0 +1,67 @@
+#pragma once
+// Runs the user's own step under the recorder, inside the budget as far as that is known.
+//
+//   StepCapture capture{ledger, meter, planning};
+//   CapturedStep step = capture(known, model, arguments, run, &hooks);
+
+#include <string>
+
+#include <reprise/base/error.hpp>
+#include <reprise/base/free_memory.hpp>
+#include <reprise/libtorch/record/capture.hpp>
+#include <reprise/libtorch/train_step/known_step.hpp>
+#include <reprise/libtorch/train_step/step_ledger.hpp>
+#include <reprise/libtorch/train_step/step_meter.hpp>
+#include <reprise/libtorch/train_step/step_planning.hpp>
+
+namespace reprise {
+
+/// All that it is given must outlive it.
+class StepCapture {
+ public:
+  using Known = KnownSteps::Known;
+
+  StepCapture(StepLedger& ledger, StepMeter& meter, StepPlanning& planning)
+      : ledger_(ledger), meter_(meter), planning_(planning) {}
+
+  template <class Run>
+  [[nodiscard]] CapturedStep operator()(const Known& known, const ModelTensors& model,
+                                        const StepArguments& arguments, const Run& run,
+                                        RecorderHooks* hooks = nullptr) {
+    return capture_step(model, arguments, run, options(known, hooks));
+  }
+
+  /// Spilling cannot do everything: a budget below what the step begins or ends with is an error,
+  /// which says what would do.
+  template <class Run>
+  [[nodiscard]] CapturedStep inside(const Known& known, const ModelTensors& model,
+                                    const StepArguments& arguments, const Run& run) {
+    try {
+      return (*this)(known, model, arguments, run);
+    } catch (const Error& error) {
+      if (error.code() != Errc::budget_unreachable || ledger_.last.floor <= Bytes{0}) throw;
+      throw Error(error.code(),
+                  std::string(error.what()) + ". Of this step: " + planning_.what_it_needs());
+    }
+  }
+
+ private:
+  [[nodiscard]] CaptureOptions options(const Known& known, RecorderHooks* hooks) {
+    const RunOptions& run = ledger_.options.run;
+    CaptureOptions options{.name = run.name, .hooks = hooks, .spill_folder = run.spill_folder};
+    TrainStepReport& last = ledger_.last;
+    last.limit = planning_.known_budget(known);
+    if (last.limit == Bytes{0} && ledger_.options.budget.given())
+      last.limit = limit_until_known(run.limit_until_known, last.base, free_memory());
+    if (last.limit > Bytes{0}) options.memory_limit = last.limit + meter_.excluded();
+    if (meter_.is_share() && known.key.budget > Bytes{0})
+      options.held_at_start = last.base + meter_.excluded();
+    return options;
+  }
+
+  StepLedger& ledger_;
+  StepMeter& meter_;
+  StepPlanning& planning_;
+};
+
+}  // namespace reprise

@@ -1,0 +1,105 @@
+#pragma once
+// What one call of a TrainStep has held, and whether that was more than it was allowed to.
+//
+//   StepMeter meter{ledger};
+//   meter.begin(arena.capacity());                    the base, and what arenas of other steps hold
+//   …                                                 the step
+//   meter.end();                                      peaks into ledger.last; a notice where they are above the budget
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include <reprise/base/units.hpp>
+#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/train_step/known_step.hpp>
+#include <reprise/libtorch/train_step/step_ledger.hpp>
+
+namespace reprise {
+
+class StepMeter {
+ public:
+  explicit StepMeter(StepLedger& ledger) : ledger_(ledger) {}
+
+  void exclude(Bytes others) { excluded_ = others; }
+  [[nodiscard]] Bytes excluded() const { return excluded_; }
+  /// The running call takes more than its budget by design.
+  void unbound() { unbounded_ = true; }
+
+  /// `arena`: what this step's own arena holds.
+  void begin(Bytes arena) {
+    unbounded_ = false;
+    start_ = std::chrono::steady_clock::now();
+    ledger_.last = {};
+    ledger_.last.base = cpu_memory().live() - excluded_;
+    ledger_.others = cpu_memory().spare() - arena;
+    started_with_ = ledger_.last.base + cpu_memory().spare();
+    cpu_memory().reset_peak();
+  }
+
+  /// The step ran from its graph.
+  void replayed(const ReadyProgram& ready) {
+    TrainStepReport& last = ledger_.last;
+    last.replayed = true;
+    last.recomputed = static_cast<std::int64_t>(ready.recomputed());
+    last.planned = ready.recomputed() > 0;
+    last.fits = ledger_.options.budget.given() && !last.planned;
+    last.predicted_peak = last.base + ready.program->peak_above_base();
+    last.own_time = ready.plan.baseline_time;
+    last.predicted_extra_time = ready.plan.time - ready.plan.baseline_time;
+  }
+
+  void end() {
+    TrainStepReport& last = ledger_.last;
+    last.peak = cpu_memory().peak() - excluded_;
+    last.reserved_peak = cpu_memory().reserved_peak() - excluded_;
+    if (!last.replayed) last.predicted_peak = {};
+    tell_of_overshoot();
+    last.time = {
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start_)
+            .count()};
+  }
+
+  /// A share is one of what this step takes; a budget in bytes is for all that the allocator holds.
+  [[nodiscard]] bool is_share() const {
+    return ledger_.options.budget.kind == Budget::Kind::share ||
+           ledger_.options.budget.kind == Budget::Kind::savable;
+  }
+  /// What there was when the call began, and what this step has taken since: as reserved_peak,
+  /// without what other threads did meanwhile.
+  [[nodiscard]] Bytes own_reserved_peak() const {
+    const ByteCounter* own = StepBytes::here();
+    return own != nullptr ? started_with_ + own->reserved_peak()
+                          : cpu_memory().reserved_peak() - excluded_;
+  }
+
+ private:
+  // What the step was held to, compared with what was held at most. A share does not bound what
+  // other threads take.
+  void tell_of_overshoot() {
+    TrainStepReport& last = ledger_.last;
+    const Bytes own = own_reserved_peak();
+    last.elsewhere = std::max(last.reserved_peak - own, Bytes{0});
+    const bool bounded = ledger_.options.budget.given() &&
+                         ledger_.options.budget.kind != Budget::Kind::extra_time && !unbounded_;
+    const Bytes allowed = last.limit > Bytes{0} ? last.limit : last.budget;
+    const Bytes held = is_share() ? own : last.reserved_peak;
+    last.over_budget = bounded && allowed > Bytes{0} && held > allowed;
+    if (!last.over_budget) return;
+    ledger_.notice("this step went above its budget: it held " + format_bytes(held) + " (" +
+                   std::to_string(held.count) + " bytes) of " + format_bytes(allowed) + " (" +
+                   std::to_string(allowed.count) + " bytes). " +
+                   (own <= allowed ? "Threads that are not part of the step took " +
+                                         format_bytes(last.elsewhere) + " meanwhile"
+                                   : "Its ops took other blocks than when it was captured; the "
+                                     "next plan leaves room for them"));
+  }
+
+  StepLedger& ledger_;
+  Bytes excluded_{};      // of what the allocator holds
+  Bytes started_with_{};  // what was held when the call began, arenas as a whole
+  bool unbounded_ = false;
+  std::chrono::steady_clock::time_point start_{};
+};
+
+}  // namespace reprise
