@@ -106,7 +106,7 @@ class Variant {
     if (compiled_) {
       m.predicted = compiled_->last().predicted_peak;
       m.budget = compiled_->last().budget;
-      m.recomputed = compiled_->last().recomputed;
+      m.recomputed = static_cast<std::size_t>(compiled_->last().recomputed);
     } else if (guided_) {
       m.predicted = guided_->last().predicted_peak;
       m.budget = guided_->last().budget;

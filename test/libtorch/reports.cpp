@@ -153,7 +153,10 @@ TEST_CASE("a step that fits without a plan is not told as planned", "[guided]") 
   models::Task task = models::make("mlp", models::Config::tiny);
   Replaying step{task.module, task.loss, TrainStepOptions{.budget = 1024_GiB}};
   const auto batch = task.make_batch(0);
-  for (int i = 0; i < 3; ++i) step(batch);
+  for (int i = 0; i < 3; ++i) {
+    task.module->zero_grad();
+    step(batch);
+  }
   CHECK(step.last().fits);
   CHECK_FALSE(step.last().planned);
   CHECK(step.counters().fitting_steps == 2);

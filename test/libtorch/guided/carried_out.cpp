@@ -36,7 +36,7 @@ TEST_CASE("a step that ends right before its last recomputation has not carried 
           "[guided][.carried_out]") {
   const Tensor x = torch::randn({256, 64});
   MemoryBudget budget{
-      cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
+      cpu_memory().live() + Bytes{4 * 256 * 64 * 4} + 32_KiB,
       {.run = {.planner = tanh_again_at_the_end, .refine = false}, .plan_in_background = false}};
   const auto run = [&](bool whole) {
     const torch::NoGradGuard no_grad;
