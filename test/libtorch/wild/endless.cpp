@@ -112,7 +112,8 @@ void check_ends(const std::function<Program()>& make, std::initializer_list<doub
       UNSCOPED_INFO(notices);
       CHECK((contents(program.state()) == expected.states[i]));
       CHECK(last.recomputed > 0);
-      CHECK(last.recomputed <= Rematerializer::recompute_bound(static_cast<std::size_t>(calls)) + calls);
+      CHECK(last.recomputed <=
+            Rematerializer::recompute_bound(static_cast<std::size_t>(calls)) + calls);
       if (last.recomputed > Rematerializer::recompute_bound(static_cast<std::size_t>(calls)))
         CHECK(last.only_spills);
       if (!last.over_budget) CHECK(last.peak <= last.budget);

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include <reprise/libtorch/record/capture.hpp>
-#include <reprise/libtorch/residency/memory_limit.hpp>
 #include <reprise/libtorch/replay/isolated_ops.hpp>
 #include <reprise/libtorch/replay/program.hpp>
+#include <reprise/libtorch/residency/memory_limit.hpp>
 #include <reprise/libtorch/torch/generator_state.hpp>
 #include <reprise/profile/profiler.hpp>
 
