@@ -11,6 +11,7 @@
 
 int main() {
   using namespace reprise;
+  using namespace reprise::planning;
   const StepGraph graph = testing::resnet_step({.blocks = 475});
   const ScheduleFacts facts{graph};
   LiveSchedule live{facts, own_order(graph)};

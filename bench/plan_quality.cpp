@@ -31,6 +31,9 @@
 namespace {
 
 using namespace reprise;
+using namespace reprise::graphs;
+using namespace reprise::planning;
+using namespace reprise::replaying;
 using namespace reprise::testing;
 
 constexpr std::string_view compared[] = {"mu-two", "mu-two-exact", "min-cut", "chain-dp", "anneal"};

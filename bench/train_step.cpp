@@ -166,7 +166,7 @@ double executor_overhead() {
       std::vector<torch::Tensor>{p}, [&](const torch::Tensor& in) { return (chain(in) * p).sum(); },
       {}, x);
   reprise::LibTorchProgram program(captured, reprise::own_order(captured.graph()));
-  const auto model = reprise::tensors_of(std::vector<torch::Tensor>{p});
+  const auto model = reprise::tensors::tensors_of(std::vector<torch::Tensor>{p});
   const std::vector<torch::Tensor> inputs{x};
   const auto seconds = [](const auto& run) {
     const auto start = std::chrono::steady_clock::now();
@@ -224,7 +224,7 @@ std::string picture(const std::vector<Row>& rows) {
   std::vector<double> ratios;
   std::vector<std::string_view> colour;
   std::vector<std::string> names;
-  std::vector<reprise::LegendEntry> legend;
+  std::vector<reprise::reporting::LegendEntry> legend;
   double most = 1;
   for (const Row& row : rows) {
     const auto k = static_cast<std::size_t>(row.test - cases().data()) % std::size(colours);
@@ -236,7 +236,7 @@ std::string picture(const std::vector<Row>& rows) {
       legend.push_back({std::string(colours[k]), row.what});
     most = std::max(most, row.ratio);
   }
-  reprise::Chart chart{
+  reprise::reporting::Chart chart{
       {.title = "Step time inside a budget, eager is 1",
        .subtitle = "budget: per cent of the way from the floor F to eager's peak E",
        .x_label = "budget"},

@@ -31,6 +31,9 @@
 namespace {
 
 using namespace reprise;
+using namespace reprise::graphs;
+using namespace reprise::replaying;
+using namespace reprise::reporting;
 
 struct Options {
   std::string model = "resnet152", config = "full", batches = "4,8,16,32,64", optimizer = "adam",

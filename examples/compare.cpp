@@ -32,6 +32,7 @@
 namespace {
 
 using namespace reprise;
+using namespace reprise::replaying;
 using namespace examples;
 
 struct Options {

@@ -13,6 +13,8 @@
 namespace mine {
 
 using namespace reprise;
+using namespace reprise::replaying;
+using namespace reprise::training;
 
 // How often each stage was asked.
 std::map<std::string, std::int64_t>& calls() {

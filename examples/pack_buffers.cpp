@@ -19,6 +19,8 @@
 namespace {
 
 using namespace reprise;
+using namespace reprise::planning;
+using namespace reprise::replaying;
 
 struct Row {
   std::string id;

@@ -28,6 +28,10 @@
 namespace {
 
 using namespace reprise;
+using namespace reprise::graphs;
+using namespace reprise::planning;
+using namespace reprise::replaying;
+using namespace reprise::reporting;
 
 struct Options {
   std::string graph, out, strategy = "anneal", check, frontier, csv, dot, json, memory;

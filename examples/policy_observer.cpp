@@ -35,9 +35,9 @@ int main() {
   auto captured = reprise::capture(model, loss, torch::ones({32, 64}));
   auto program = reprise::Rewriter<reprise::LibTorchBackend<>>{}.rewrite(
       captured, own_order(captured.graph()));
-  const reprise::BoundTensors& bound = captured.bound();
+  const reprise::recording::BoundTensors& bound = captured.bound();
   Watch watch;
-  const reprise::RunOutcome outcome =
+  const reprise::replaying::RunOutcome outcome =
       program.run({bound.model.parameters, bound.model.buffers, bound.inputs, bound.leaves}, watch);
   std::cout << watch.ops << " ops made " << watch.bytes << " bytes\n";
   const bool all = watch.ops == static_cast<std::int64_t>(captured.graph().node_count());

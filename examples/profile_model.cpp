@@ -33,6 +33,8 @@
 namespace {
 
 using namespace reprise;
+using namespace reprise::profiling;
+using namespace reprise::replaying;
 
 struct Options {
   std::string model = "resnet18", config = "full", mode = "in-situ", out = "profile", prefix, spill;

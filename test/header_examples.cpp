@@ -36,6 +36,14 @@
 namespace {
 
 using namespace reprise;
+using namespace reprise::base;
+using namespace reprise::packing;
+using namespace reprise::graphs;
+using namespace reprise::profiling;
+using namespace reprise::planning;
+using namespace reprise::rewriting;
+using namespace reprise::pipelines;
+using namespace reprise::reporting;
 using namespace reprise::literals;
 
 void my_logger(const std::string&) {}

@@ -11,7 +11,7 @@ set(layers
   "pack: base"
   "graph: base"
   "profile: base graph"
-  "plan/search: graph"
+  "plan/search: base graph"
   "plan: base pack graph plan/search"
   "rewrite: base graph"
   "pipeline: base graph profile plan rewrite"

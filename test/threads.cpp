@@ -11,6 +11,7 @@
 #include <reprise_test/random_graphs.hpp>
 
 using namespace reprise;
+using namespace reprise::rewriting;
 using namespace reprise::testing;
 
 namespace {

@@ -11,6 +11,7 @@ namespace micro {
 
 void measure_json() {
   using namespace reprise;
+  using namespace reprise::graphs;
   const StepGraph graph = testing::resnet_step({.blocks = 475});
   const std::string text = graph_text(graph), nodes = std::to_string(graph.node_count());
   auto bytes = table("JSON", "byte");

@@ -12,6 +12,8 @@ namespace micro {
 
 void measure_packing() {
   using namespace reprise;
+  using namespace reprise::graphs;
+  using namespace reprise::planning;
   auto bench = table("packing", "buffer");
   for (const std::size_t layers : {4u, 24u}) {
     const StepGraph graph = testing::transformer_step({.layers = layers});

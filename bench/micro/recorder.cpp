@@ -29,7 +29,7 @@ void measure_recorder() {
   bench.batch(ops);
   bench.run("relu, eager", [&] { doNotOptimizeAway(run_ops(x).unsafeGetTensorImpl()); });
   bench.run("relu, recorded", [&] {
-    reprise::Recorder recorder;
+    reprise::recording::Recorder recorder;
     doNotOptimizeAway(run_ops(x).unsafeGetTensorImpl());
   });
   reprise::MemoryBudget budget{64_GiB};

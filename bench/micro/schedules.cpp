@@ -15,6 +15,7 @@ namespace micro {
 namespace {
 
 using namespace reprise;
+using namespace reprise::planning;
 
 // A recomputation inserted at a random place, the peak read, taken out again.
 void measure_edits(ankerl::nanobench::Bench& bench, std::size_t blocks) {

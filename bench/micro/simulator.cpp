@@ -11,6 +11,7 @@ namespace micro {
 
 void measure_simulator() {
   using namespace reprise;
+  using namespace reprise::graphs;
   auto bench = table("simulator", "node");
   for (const std::size_t blocks : {16u, 475u}) {
     const StepGraph graph = testing::resnet_step({.blocks = blocks});

@@ -42,8 +42,8 @@ namespace bench {
   const auto add = [&](const torch::Tensor& tensor) {
     if (!tensor.defined()) return;
     const torch::Tensor t = tensor.detach().contiguous();
-    hash =
-        reprise::hash_bytes({static_cast<const std::byte*>(t.const_data_ptr()), t.nbytes()}, hash);
+    hash = reprise::base::hash_bytes(
+        {static_cast<const std::byte*>(t.const_data_ptr()), t.nbytes()}, hash);
   };
   for (const auto& parameter : trainer.task().module->parameters()) {
     add(parameter);

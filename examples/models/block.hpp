@@ -30,7 +30,7 @@ class [[nodiscard]] CheckpointBlocks {
 template <class Block, class... Inputs>
 auto run_block(Block& block, Inputs&&... inputs) {
   if (CheckpointBlocks::on()) return reprise::checkpoint(block, std::forward<Inputs>(inputs)...);
-  return reprise::detail::call_function(block, std::forward<Inputs>(inputs)...);
+  return reprise::fronts::call_function(block, std::forward<Inputs>(inputs)...);
 }
 
 }  // namespace models

@@ -90,7 +90,7 @@ inline void compare_bits(std::vector<Measured>& runs) {
 }
 
 [[nodiscard]] inline std::string percent_text(double part, double whole) {
-  return whole > 0 ? reprise::short_number(100 * part / whole, 1) + " %" : "";
+  return whole > 0 ? reprise::reporting::short_number(100 * part / whole, 1) + " %" : "";
 }
 
 [[nodiscard]] inline std::string summary_table(const std::vector<Measured>& runs) {
@@ -118,9 +118,10 @@ inline void compare_bits(std::vector<Measured>& runs) {
                  known ? static_cast<double>(eager->peak.count) : 0)
         << " | " << format_bytes(m.live) << " | "
         << (m.predicted > reprise::Bytes{0} ? format_bytes(m.predicted) : "") << " | "
-        << format_bytes(m.resident) << " | " << reprise::short_number(m.median() * 1000, 1)
-        << " ms | " << reprise::short_number(quantile(m.seconds, 0.25) * 1000, 1) << " to "
-        << reprise::short_number(quantile(m.seconds, 0.75) * 1000, 1) << " | "
+        << format_bytes(m.resident) << " | "
+        << reprise::reporting::short_number(m.median() * 1000, 1) << " ms | "
+        << reprise::reporting::short_number(quantile(m.seconds, 0.25) * 1000, 1) << " to "
+        << reprise::reporting::short_number(quantile(m.seconds, 0.75) * 1000, 1) << " | "
         << share(m.median(), known ? eager->median() : 0) << " | "
         << (m.recomputed > 0 ? std::to_string(m.recomputed) : "") << " | " << m.equal << " |\n";
   }
@@ -134,13 +135,14 @@ inline constexpr const char* variant_colors[] = {"#8a8d91", "#f28e2b", "#59a14f"
 /// Bars side by side for each batch size; `value` gives a bar's height.
 template <class Value>
 std::string bars(const std::vector<Measured>& runs, const std::string& title,
-                 reprise::AxisUnit unit, const Value& value, std::optional<reprise::Bytes> cap) {
+                 reprise::reporting::AxisUnit unit, const Value& value,
+                 std::optional<reprise::Bytes> cap) {
   const std::vector<std::int64_t> batches = batches_of(runs);
   double most = cap ? static_cast<double>(cap->count) : 0;
   for (const Measured& m : runs)
     if (m.fate == Fate::ran) most = std::max(most, value(m));
-  const reprise::AxisTicks axis = reprise::axis_ticks(most * 1.08, unit);
-  reprise::Chart chart{
+  const reprise::reporting::AxisTicks axis = reprise::reporting::axis_ticks(most * 1.08, unit);
+  reprise::reporting::Chart chart{
       {.title = title,
        .subtitle = "% of eager at the same batch size; numbers without % are" + axis.suffix,
        .x_label = "batch size",
@@ -165,16 +167,17 @@ std::string bars(const std::vector<Measured>& runs, const std::string& title,
       }
       chart.box(left + 0.01, left + width - 0.01, 0, value(*m), variant_colors[v],
                 m->variant + ", batch " + std::to_string(m->batch) + ": " + format_bytes(m->peak) +
-                    ", " + reprise::short_number(m->median() * 1000, 1) + " ms");
+                    ", " + reprise::reporting::short_number(m->median() * 1000, 1) + " ms");
       const bool shares = eager != nullptr && eager->fate == Fate::ran && v > 0;
       chart.label(left + width / 2, value(*m),
-                  shares ? reprise::short_number(100 * value(*m) / value(*eager), 0) + "%"
-                         : reprise::short_number(value(*m) / axis.unit,
-                                                 value(*m) < 10 * axis.unit ? 2 : 1));
+                  shares
+                      ? reprise::reporting::short_number(100 * value(*m) / value(*eager), 0) + "%"
+                      : reprise::reporting::short_number(value(*m) / axis.unit,
+                                                         value(*m) < 10 * axis.unit ? 2 : 1));
     }
   }
   if (cap) chart.horizontal(static_cast<double>(cap->count), "limit " + format_bytes(*cap));
-  std::vector<reprise::LegendEntry> legend;
+  std::vector<reprise::reporting::LegendEntry> legend;
   for (std::size_t v = 0; v < std::size(variant_names); ++v)
     legend.push_back({variant_colors[v], variant_names[v]});
   chart.legend(std::move(legend));
@@ -187,13 +190,13 @@ std::string bars(const std::vector<Measured>& runs, const std::string& title,
                                               const std::string& model,
                                               std::optional<reprise::Bytes> cap) {
   return detail::bars(
-      runs, model + ": peak memory by batch size", reprise::AxisUnit::bytes,
+      runs, model + ": peak memory by batch size", reprise::reporting::AxisUnit::bytes,
       [](const Measured& m) { return static_cast<double>(m.peak.count); }, cap);
 }
 [[nodiscard]] inline std::string latency_chart(const std::vector<Measured>& runs,
                                                const std::string& model) {
   return detail::bars(
-      runs, model + ": time of a step by batch size", reprise::AxisUnit::microseconds,
+      runs, model + ": time of a step by batch size", reprise::reporting::AxisUnit::microseconds,
       [](const Measured& m) { return m.median() * 1e6; }, std::nullopt);
 }
 

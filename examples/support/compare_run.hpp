@@ -193,6 +193,7 @@ struct Forecast {
 
 [[nodiscard]] inline Forecast forecast(const RunOptions& options) {
   using namespace reprise;
+  using namespace reprise::recording;
   const models::Task task = make_task(options);
   torch::manual_seed(options.seed);
   const auto batch = task.make_batch(0);

@@ -1,3 +1,3 @@
 #include "step_engine.hpp"
 
-template class reprise::StepEngine<>;
+template class reprise::training::StepEngine<>;

@@ -6,4 +6,4 @@
 
 #include <reprise/libtorch.hpp>
 
-extern template class reprise::StepEngine<>;
+extern template class reprise::training::StepEngine<>;

@@ -6,7 +6,7 @@
 #include <reprise/base/flat_index.hpp>
 #include <reprise_test/catch.hpp>
 
-using reprise::FlatIndex;
+using reprise::base::FlatIndex;
 
 TEST_CASE("a key has the number that it was given first") {
   FlatIndex index;

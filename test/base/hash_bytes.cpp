@@ -6,6 +6,7 @@
 #include <vector>
 
 using namespace reprise;
+using namespace reprise::base;
 
 TEST_CASE("every bit of every byte counts, wherever it stands") {
   std::vector<std::byte> bytes(19);

@@ -6,6 +6,7 @@
 #include <reprise_test/catch.hpp>
 
 using namespace reprise;
+using namespace reprise::base;
 
 TEST_CASE("a log says what its level lets through, and nothing else") {
   const auto [level, heard] = GENERATE(table<LogLevel, std::vector<std::string>>({

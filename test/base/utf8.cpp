@@ -3,6 +3,7 @@
 #include <reprise_test/catch.hpp>
 
 using namespace reprise;
+using namespace reprise::base;
 
 TEST_CASE("UTF-8 is told from what is not") {
   CHECK(is_utf8("plain, μ, €, 😀"));

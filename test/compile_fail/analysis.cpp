@@ -10,4 +10,4 @@ struct Mine {
 #endif
 };
 
-int main() { return reprise::is_analysis_stage<Mine>() ? 0 : 1; }
+int main() { return reprise::pipelines::is_analysis_stage<Mine>() ? 0 : 1; }

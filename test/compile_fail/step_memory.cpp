@@ -16,4 +16,4 @@ struct Mine {
   reprise::ArenaUse use() { return {}; }
 };
 
-int main() { return reprise::is_step_memory<Mine>() ? 0 : 1; }
+int main() { return reprise::replaying::is_step_memory<Mine>() ? 0 : 1; }

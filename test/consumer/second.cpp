@@ -10,8 +10,8 @@
 #include "seen.hpp"
 
 Seen second_sees() {
-  return {&reprise::counting_allocator(), &reprise::cpu_memory(), reprise::DispatchHook::current(),
-          reprise::memory_is_counted()};
+  return {&reprise::counting_allocator(), &reprise::cpu_memory(),
+          reprise::tensors::DispatchHook::current(), reprise::memory_is_counted()};
 }
 
 bool second_trains() try {

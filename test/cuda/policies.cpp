@@ -16,6 +16,7 @@
 #include "stand_in.hpp"
 
 using namespace reprise;
+using namespace reprise::cuda;
 using namespace reprise_test;
 
 void profile_a_captured_step();  // captured_step.cpp

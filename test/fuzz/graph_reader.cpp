@@ -16,6 +16,7 @@
 #include <reprise_test/toy_graph.hpp>
 
 using namespace reprise;
+using namespace reprise::base;
 
 namespace {
 

@@ -13,6 +13,7 @@
 #include <reprise_test/toy_graph.hpp>
 
 using namespace reprise;
+using namespace reprise::graphs;
 using namespace reprise::literals;
 using reprise_test::refusal;
 using reprise_test::toy_graph;

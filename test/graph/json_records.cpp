@@ -4,6 +4,7 @@
 #include <reprise_test/refusal.hpp>
 
 using namespace reprise;
+using namespace reprise::graphs;
 using reprise_test::refusal;
 
 namespace {

@@ -5,6 +5,7 @@
 #include <reprise_test/catch.hpp>
 
 using namespace reprise;
+using namespace reprise::graphs;
 
 namespace {
 

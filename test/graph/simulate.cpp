@@ -8,6 +8,7 @@
 #include <reprise/graph/builder.hpp>
 
 using namespace reprise;
+using namespace reprise::graphs;
 using namespace reprise::literals;
 using reprise_test::nodes;
 using reprise_test::toy_graph;

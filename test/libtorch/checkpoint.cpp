@@ -18,6 +18,10 @@
 #include <reprise_test/refusal.hpp>
 
 using namespace reprise;
+using namespace reprise::fronts;
+using namespace reprise::reporting;
+using namespace reprise::tensors;
+using namespace reprise::training;
 using namespace reprise::testing;
 using reprise_test::refusal;
 using namespace reprise::literals;
@@ -29,7 +33,7 @@ namespace {
 struct Plain {
   template <class F, class... A>
   auto operator()(F&& f, A&&... a) const {
-    return reprise::detail::call_function(f, std::forward<A>(a)...);
+    return reprise::fronts::call_function(f, std::forward<A>(a)...);
   }
 };
 
@@ -858,7 +862,7 @@ TEST_CASE("modules of all kinds are called through their forward, and live until
                    w);
   }
   (y.sum() + z.sum() + w.sum()).backward();
-  CHECK(reprise::detail::is_borrowed<c10::IntArrayRef>);
+  CHECK(reprise::fronts::is_borrowed<c10::IntArrayRef>);
 }
 
 TEST_CASE("inside a TrainStep and a MemoryBudget's step a block is just called: the plan decides") {

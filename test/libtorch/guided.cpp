@@ -7,6 +7,9 @@
 #include <thread>
 
 using namespace reprise;
+using namespace reprise::cpu;
+using namespace reprise::replaying;
+using namespace reprise::tensors;
 using namespace reprise::testing;
 using namespace reprise::literals;
 using torch::Tensor;

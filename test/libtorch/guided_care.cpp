@@ -13,6 +13,10 @@
 #include <ATen/autocast_mode.h>
 
 using namespace reprise;
+using namespace reprise::planning;
+using namespace reprise::replaying;
+using namespace reprise::tensors;
+using namespace reprise::training;
 using namespace reprise::testing;
 using namespace reprise::literals;
 using torch::Tensor;

@@ -21,6 +21,8 @@
 #endif
 
 using namespace reprise;
+using namespace reprise::replaying;
+using namespace reprise::tensors;
 using namespace reprise::testing;
 using namespace reprise::literals;
 using reprise_test::TempDir;

@@ -10,6 +10,10 @@
 #include <thread>
 
 using namespace reprise;
+using namespace reprise::cpu;
+using namespace reprise::planning;
+using namespace reprise::replaying;
+using namespace reprise::tensors;
 using namespace reprise::testing;
 using namespace reprise::literals;
 using torch::Tensor;

@@ -9,6 +9,10 @@
 #include <reprise/profile/timers/fixed_timer.hpp>
 
 using namespace reprise;
+using namespace reprise::profiling;
+using namespace reprise::recording;
+using namespace reprise::replaying;
+using namespace reprise::training;
 using namespace reprise::testing;
 using namespace reprise::literals;
 using torch::Tensor;

@@ -8,6 +8,10 @@
 #include <reprise_test/random_schedules.hpp>
 
 using namespace reprise;
+using namespace reprise::graphs;
+using namespace reprise::recording;
+using namespace reprise::replaying;
+using namespace reprise::training;
 using namespace reprise::testing;
 using torch::Tensor;
 

@@ -10,6 +10,7 @@
 #include <charconv>
 
 using namespace reprise;
+using namespace reprise::planning;
 using namespace reprise::testing;
 using torch::Tensor;
 

@@ -8,6 +8,10 @@
 #include <reprise/graph/diff.hpp>
 
 using namespace reprise;
+using namespace reprise::graphs;
+using namespace reprise::replaying;
+using namespace reprise::tensors;
+using namespace reprise::training;
 using namespace reprise::testing;
 using torch::Tensor;
 using Batch = std::vector<Tensor>;

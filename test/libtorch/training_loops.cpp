@@ -10,6 +10,10 @@
 #include <reprise/plan/cost_models/byte_cost.hpp>
 
 using namespace reprise;
+using namespace reprise::recording;
+using namespace reprise::replaying;
+using namespace reprise::tensors;
+using namespace reprise::training;
 using namespace reprise::testing;
 using namespace reprise::literals;
 using torch::Tensor;

@@ -9,6 +9,8 @@
 #include <reprise_test/random_graphs.hpp>
 
 using namespace reprise;
+using namespace reprise::graphs;
+using namespace reprise::planning;
 using namespace reprise::testing;
 using namespace reprise::literals;
 

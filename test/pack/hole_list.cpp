@@ -2,7 +2,7 @@
 
 #include <reprise_test/catch.hpp>
 
-using reprise::HoleList;
+using reprise::packing::HoleList;
 
 TEST_CASE("the tightest hole that is large enough is taken, else the arena grows") {
   HoleList h;

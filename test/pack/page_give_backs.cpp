@@ -8,6 +8,7 @@
 #include <reprise_test/random_graphs.hpp>
 
 using namespace reprise;
+using namespace reprise::packing;
 
 TEST_CASE("the page that is needed again last goes back before one comes that is too many") {
   const std::vector<PlacedBlock> blocks{

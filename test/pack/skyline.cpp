@@ -3,7 +3,7 @@
 #include <reprise_test/catch.hpp>
 #include <reprise_test/random_graphs.hpp>
 
-using reprise::Skyline;
+using reprise::packing::Skyline;
 
 TEST_CASE("a box lies on top of the highest below it") {
   Skyline s(6);

@@ -10,6 +10,7 @@
 #include <reprise_test/catch.hpp>
 
 using namespace reprise;
+using namespace reprise::packing;
 
 namespace {
 

@@ -6,6 +6,7 @@
 #include <reprise_test/catch.hpp>
 
 using namespace reprise;
+using namespace reprise::planning;
 
 TEST_CASE("jobs are planned one after the other in a thread of their own") {
   BackgroundPlanner planner;

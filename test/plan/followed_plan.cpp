@@ -5,6 +5,7 @@
 #include <reprise_test/toy_graph.hpp>
 
 using namespace reprise;
+using namespace reprise::planning;
 using namespace reprise_test;
 
 TEST_CASE(

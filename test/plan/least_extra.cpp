@@ -4,6 +4,8 @@
 #include <reprise_test/random_graphs.hpp>
 
 using namespace reprise;
+using namespace reprise::graphs;
+using namespace reprise::planning;
 using namespace reprise::testing;
 
 TEST_CASE("the cheapest share of makers that frees what is over bounds the extra time") {

@@ -11,6 +11,8 @@
 #include <vector>
 
 using namespace reprise;
+using namespace reprise::planning;
+using namespace reprise::profiling;
 using namespace reprise::testing;
 using namespace reprise::literals;
 

@@ -3,6 +3,7 @@
 #include <reprise_test/catch.hpp>
 
 using namespace reprise;
+using namespace reprise::planning;
 using namespace reprise::literals;
 
 TEST_CASE("memory is shared out by role, and the five largest tensors are named") {

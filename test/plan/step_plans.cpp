@@ -11,6 +11,7 @@
 #include <reprise_test/toy_graph.hpp>
 
 using namespace reprise;
+using namespace reprise::planning;
 using reprise_test::toy_graph;
 
 namespace {

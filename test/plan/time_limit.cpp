@@ -8,6 +8,7 @@
 #include <reprise_test/random_graphs.hpp>
 
 using namespace reprise;
+using namespace reprise::planning;
 using namespace reprise::testing;
 
 namespace {

@@ -8,6 +8,8 @@
 #include <reprise_test/toy_graph.hpp>
 
 using namespace reprise;
+using namespace reprise::graphs;
+using namespace reprise::profiling;
 using namespace reprise::literals;
 
 namespace {

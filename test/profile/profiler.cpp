@@ -15,6 +15,8 @@
 #include <reprise_test/toy_graph.hpp>
 
 using namespace reprise;
+using namespace reprise::base;
+using namespace reprise::profiling;
 using namespace reprise::literals;
 using reprise_test::FakeStep;
 using reprise_test::MemProbeArchetype;

@@ -5,6 +5,7 @@
 #include <reprise_test/refusal.hpp>
 
 using namespace reprise;
+using namespace reprise::profiling;
 using namespace reprise::literals;
 
 namespace {

@@ -4,6 +4,7 @@
 #include <reprise_test/toy_graph.hpp>
 
 using namespace reprise;
+using namespace reprise::reporting;
 using namespace reprise::literals;
 
 namespace {

@@ -5,6 +5,7 @@
 #include <reprise_test/well_formed.hpp>
 
 using namespace reprise;
+using namespace reprise::reporting;
 using namespace reprise::literals;
 using reprise_test::xml_fault;
 

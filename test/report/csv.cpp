@@ -8,6 +8,7 @@
 #include <reprise_test/refusal.hpp>
 
 using namespace reprise;
+using namespace reprise::reporting;
 using reprise_test::refusal;
 
 namespace {

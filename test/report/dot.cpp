@@ -8,6 +8,7 @@
 #include <reprise_test/toy_graph.hpp>
 
 using namespace reprise;
+using namespace reprise::reporting;
 using namespace reprise::literals;
 using reprise_test::refusal;
 using reprise_test::toy_graph;

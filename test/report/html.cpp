@@ -13,6 +13,8 @@
 #include <reprise_test/working_time.hpp>
 
 using namespace reprise;
+using namespace reprise::graphs;
+using namespace reprise::reporting;
 using namespace reprise::literals;
 using nlohmann::json;
 using reprise_test::refusal;

@@ -3,6 +3,7 @@
 #include <reprise_test/catch.hpp>
 
 using namespace reprise;
+using namespace reprise::reporting;
 
 TEST_CASE("any text becomes valid markup") {
   CHECK(markup_text("a < b & \"c\" > d") == "a &lt; b &amp; &quot;c&quot; &gt; d");

@@ -4,6 +4,7 @@
 #include <reprise_test/well_formed.hpp>
 
 using namespace reprise;
+using namespace reprise::reporting;
 using reprise_test::xml_fault;
 
 namespace {

@@ -4,6 +4,7 @@
 #include <reprise_test/catch.hpp>
 
 using namespace reprise;
+using namespace reprise::rewriting;
 using namespace reprise::literals;
 
 namespace {

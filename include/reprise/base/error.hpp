@@ -15,7 +15,9 @@
 #include <string>
 #include <string_view>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
+
+namespace reprise::base {
 
 /// What kind of thing went wrong; the message says the rest.
 enum class Errc {
@@ -54,4 +56,10 @@ class Error : public std::runtime_error {
   Errc code_;
 };
 
+}  // namespace reprise::base
+
+namespace reprise {
+using base::Errc;
+using base::Error;
+using base::to_string;
 }  // namespace reprise

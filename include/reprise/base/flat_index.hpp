@@ -17,7 +17,9 @@
 #include <utility>
 #include <vector>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
+
+namespace reprise::base {
 
 class FlatIndex {
  public:
@@ -77,4 +79,4 @@ class FlatIndex {
   std::size_t count_ = 0;
 };
 
-}  // namespace reprise
+}  // namespace reprise::base

@@ -13,9 +13,7 @@
 
 #include <reprise/base/units.hpp>
 
-namespace reprise {
-
-namespace detail {
+namespace reprise::base {
 
 /// The number in a file of one line; none for "max", or where there is no such file.
 inline std::optional<Bytes> number_in(const std::filesystem::path& file) {
@@ -31,16 +29,18 @@ inline std::optional<Bytes> available_on_machine(const std::filesystem::path& me
   return std::nullopt;
 }
 
-}  // namespace detail
-
 [[nodiscard]] inline Bytes free_memory(
     const std::filesystem::path& meminfo = "/proc/meminfo",
     const std::filesystem::path& control_group = "/sys/fs/cgroup") {
-  std::optional<Bytes> left = detail::available_on_machine(meminfo);
-  const auto most = detail::number_in(control_group / "memory.max"),
-             now = detail::number_in(control_group / "memory.current");
+  std::optional<Bytes> left = available_on_machine(meminfo);
+  const auto most = number_in(control_group / "memory.max"),
+             now = number_in(control_group / "memory.current");
   if (most && now) left = std::min(left.value_or(*most), std::max(*most - *now, Bytes{0}));
   return left.value_or(Bytes{0});
 }
 
+}  // namespace reprise::base
+
+namespace reprise {
+using base::free_memory;
 }  // namespace reprise

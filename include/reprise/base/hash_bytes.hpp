@@ -13,7 +13,9 @@
 #include <cstring>
 #include <span>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
+
+namespace reprise::base {
 
 [[nodiscard]] inline std::uint64_t hash_bytes(std::span<const std::byte> bytes,
                                               std::uint64_t hash = 1) {
@@ -26,4 +28,4 @@ namespace reprise {
   return (hash ^ bytes.size()) * 0x9e3779b97f4a7c15u;
 }
 
-}  // namespace reprise
+}  // namespace reprise::base

@@ -13,7 +13,9 @@
 #include <functional>
 #include <limits>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
+
+namespace reprise::base {
 
 template <class Tag>
 struct Id {
@@ -34,11 +36,17 @@ using NodeId = Id<struct NodeTag>;        ///< an op of the step, in the graph's
 using ValueId = Id<struct ValueTag>;      ///< one version of a tensor
 using StorageId = Id<struct StorageTag>;  ///< what owns bytes
 
-}  // namespace reprise
+}  // namespace reprise::base
 
 template <class Tag>
-struct std::hash<reprise::Id<Tag>> {
-  std::size_t operator()(reprise::Id<Tag> id) const noexcept {
+struct std::hash<reprise::base::Id<Tag>> {
+  std::size_t operator()(reprise::base::Id<Tag> id) const noexcept {
     return std::hash<std::uint32_t>{}(id.index);
   }
 };
+
+namespace reprise {
+using base::NodeId;
+using base::StorageId;
+using base::ValueId;
+}  // namespace reprise

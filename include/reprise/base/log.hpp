@@ -16,7 +16,9 @@
 #include <string_view>
 #include <utility>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
+
+namespace reprise::base {
 
 enum class LogLevel : std::uint8_t {
   quiet,  ///< nothing
@@ -59,4 +61,8 @@ class Log {
   Sink sink_;
 };
 
+}  // namespace reprise::base
+
+namespace reprise {
+using base::LogLevel;
 }  // namespace reprise

@@ -20,7 +20,7 @@
 
 #include <reprise/base/error.hpp>
 
-namespace reprise {
+namespace reprise::base {
 
 struct Bytes {
   std::int64_t count = 0;
@@ -154,4 +154,18 @@ struct Size {
   return {.bytes = {static_cast<std::int64_t>(bytes)}, .percent = 0, .relative = false};
 }
 
+}  // namespace reprise::base
+
+namespace reprise {
+namespace literals = base::literals;
+}  // namespace reprise
+
+namespace reprise {
+using base::Bytes;
+using base::format_bytes;
+using base::format_time;
+using base::Microseconds;
+using base::parse_size;
+using base::share_of;
+using base::Size;
 }  // namespace reprise

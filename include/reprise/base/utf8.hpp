@@ -8,7 +8,9 @@
 #include <string>
 #include <string_view>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
+
+namespace reprise::base {
 
 /// Length of the UTF-8 sequence at the start of the text; 0 where it is not one (truncated,
 /// overlong, a surrogate, past U+10FFFF).
@@ -54,4 +56,4 @@ namespace reprise {
   return is_utf8(text) ? std::string(text) : printable(text, text.size());
 }
 
-}  // namespace reprise
+}  // namespace reprise::base

@@ -8,11 +8,13 @@
 
 #include <compare>
 
+#include <reprise/base/rooms.hpp>
+
 #define REPRISE_VERSION_MAJOR 0
 #define REPRISE_VERSION_MINOR 1
 #define REPRISE_VERSION_PATCH 0
 
-namespace reprise {
+namespace reprise::base {
 
 struct Version {
   int major_number = 0;  ///< not `major`: <sys/types.h> may define that as a macro
@@ -25,4 +27,9 @@ struct Version {
 inline constexpr Version version{REPRISE_VERSION_MAJOR, REPRISE_VERSION_MINOR,
                                  REPRISE_VERSION_PATCH};
 
+}  // namespace reprise::base
+
+namespace reprise {
+using base::Version;
+using base::version;
 }  // namespace reprise

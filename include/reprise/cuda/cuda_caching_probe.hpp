@@ -26,7 +26,7 @@
 
 #include <reprise/profile/concepts.hpp>
 
-namespace reprise {
+namespace reprise::cuda {
 
 /// Which of the allocator's counts.
 enum class CudaBytes : std::uint8_t {
@@ -86,4 +86,8 @@ class CudaCachingProbe {
 
 static_assert(MemProbe<CudaCachingProbe>);
 
+}  // namespace reprise::cuda
+
+namespace reprise {
+using cuda::CudaCachingProbe;
 }  // namespace reprise

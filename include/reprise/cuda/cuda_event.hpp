@@ -17,7 +17,7 @@
 
 #include <reprise/base/units.hpp>
 
-namespace reprise {
+namespace reprise::cuda {
 
 class CudaEvent {
  public:
@@ -53,4 +53,4 @@ class CudaEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-}  // namespace reprise
+}  // namespace reprise::cuda

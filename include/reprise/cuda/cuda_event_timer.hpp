@@ -23,7 +23,7 @@
 #include <reprise/cuda/cuda_event.hpp>
 #include <reprise/profile/concepts.hpp>
 
-namespace reprise {
+namespace reprise::cuda {
 
 class CudaEventTimer {
  public:
@@ -77,4 +77,8 @@ class CudaEventTimer {
 
 static_assert(Timer<CudaEventTimer> && WaitingTimer<CudaEventTimer>);
 
+}  // namespace reprise::cuda
+
+namespace reprise {
+using cuda::CudaEventTimer;
 }  // namespace reprise

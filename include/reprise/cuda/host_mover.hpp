@@ -24,7 +24,7 @@
 #include <reprise/base/units.hpp>
 #include <reprise/cuda/cuda_event.hpp>
 
-namespace reprise {
+namespace reprise::cuda {
 
 class HostMover {
  public:
@@ -102,4 +102,4 @@ class HostMover {
   Bytes size_{};
 };
 
-}  // namespace reprise
+}  // namespace reprise::cuda

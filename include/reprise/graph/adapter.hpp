@@ -39,7 +39,7 @@
 #include <reprise/base/ids.hpp>
 #include <reprise/graph/step_graph.hpp>
 
-namespace reprise {
+namespace reprise::graphs {
 
 /// `before` must run before `after`, though it gives it nothing.
 struct OrderConstraint {
@@ -336,10 +336,15 @@ class GraphAdapter {
   std::vector<EdgeId> in_edges_;  // by target
 };
 
-}  // namespace reprise
+}  // namespace reprise::graphs
 
 template <class G>
-struct boost::property_map<reprise::GraphAdapter<G>, boost::vertex_index_t> {
-  using type = reprise::NodeIndexMap;
-  using const_type = reprise::NodeIndexMap;
+struct boost::property_map<reprise::graphs::GraphAdapter<G>, boost::vertex_index_t> {
+  using type = reprise::graphs::NodeIndexMap;
+  using const_type = reprise::graphs::NodeIndexMap;
 };
+
+namespace reprise {
+using graphs::DependencySource;
+using graphs::GraphAdapter;
+}  // namespace reprise

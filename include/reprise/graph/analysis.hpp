@@ -42,7 +42,7 @@
 #include <reprise/graph/simulate.hpp>
 #include <reprise/graph/step_graph.hpp>
 
-namespace reprise {
+namespace reprise::graphs {
 
 /// The first node of phase backward; none where there is none.
 [[nodiscard]] inline NodeId first_backward_node(const StepGraph& graph) {
@@ -281,4 +281,11 @@ struct StepAnalysis {
           .memory = analyse_memory(graph)};
 }
 
+}  // namespace reprise::graphs
+
+namespace reprise {
+using graphs::analyse;
+using graphs::analyse_memory;
+using graphs::MemoryAnalysis;
+using graphs::StepAnalysis;
 }  // namespace reprise

@@ -25,7 +25,7 @@
 #include <reprise/base/error.hpp>
 #include <reprise/graph/step_graph.hpp>
 
-namespace reprise {
+namespace reprise::graphs {
 
 class GraphBuilder {
  public:
@@ -249,4 +249,8 @@ class GraphBuilder {
   double time_ = 0;
 };
 
+}  // namespace reprise::graphs
+
+namespace reprise {
+using graphs::GraphBuilder;
 }  // namespace reprise

@@ -33,7 +33,7 @@
 #include <reprise/graph/adapter.hpp>
 #include <reprise/graph/step_graph.hpp>
 
-namespace reprise {
+namespace reprise::graphs {
 
 template <class Graph>
 using vertex_of = typename boost::graph_traits<Graph>::vertex_descriptor;
@@ -250,4 +250,9 @@ template <class G>
   return recompute_cone(adapter, target, std::span{kept.begin(), kept.size()});
 }
 
+}  // namespace reprise::graphs
+
+namespace reprise {
+using graphs::recompute_cone;
+using graphs::RecomputeCone;
 }  // namespace reprise

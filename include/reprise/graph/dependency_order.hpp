@@ -17,7 +17,7 @@
 #include <reprise/base/error.hpp>
 #include <reprise/graph/dependency.hpp>
 
-namespace reprise {
+namespace reprise::graphs {
 
 /// Lists vertices as depth-first search finishes them, and refuses circles.
 template <class Graph>
@@ -50,4 +50,8 @@ template <class Graph>
   return order;
 }
 
+}  // namespace reprise::graphs
+
+namespace reprise {
+using graphs::dependency_order;
 }  // namespace reprise

@@ -15,14 +15,12 @@
 
 #include <reprise/graph/step_graph.hpp>
 
-namespace reprise {
+namespace reprise::graphs {
 
 struct Difference {
   NodeId node{};  ///< in both graphs; the length of the shorter one where it ends first
   std::string message{};
 };
-
-namespace detail {
 
 class GraphDiff {
  public:
@@ -137,12 +135,15 @@ class GraphDiff {
   std::vector<bool> taken_;
 };
 
-}  // namespace detail
-
 /// Nothing where the steps are the same. Times and workspaces are not compared: they are
 /// measurements.
 [[nodiscard]] inline std::optional<Difference> diff(const StepGraph& a, const StepGraph& b) {
-  return detail::GraphDiff(a, b).first();
+  return GraphDiff(a, b).first();
 }
 
+}  // namespace reprise::graphs
+
+namespace reprise {
+using graphs::diff;
+using graphs::Difference;
 }  // namespace reprise

@@ -30,7 +30,7 @@
 #include <reprise/base/utf8.hpp>
 #include <reprise/graph/json_text.hpp>
 
-namespace reprise {
+namespace reprise::graphs {
 
 inline constexpr std::size_t max_json_depth = 128;
 
@@ -321,4 +321,4 @@ void read_json_records(std::string_view text, Visitor& visitor,
   nlohmann::json::sax_parse(text.begin(), text.end(), &reader);
 }
 
-}  // namespace reprise
+}  // namespace reprise::graphs

@@ -15,7 +15,7 @@
 
 #include <reprise/base/utf8.hpp>
 
-namespace reprise {
+namespace reprise::graphs {
 
 /// The text must be UTF-8: see as_utf8.
 inline void append_json_string(std::string& out, std::string_view text) {
@@ -35,4 +35,4 @@ inline void add_json_member(std::string& object, std::string_view key, std::stri
   ((object += ':') += json) += '}';
 }
 
-}  // namespace reprise
+}  // namespace reprise::graphs

@@ -32,7 +32,7 @@
 #include <reprise/graph/simulate.hpp>
 #include <reprise/graph/step_graph.hpp>
 
-namespace reprise {
+namespace reprise::graphs {
 
 /// The role with this name; none where there is none.
 [[nodiscard]] constexpr std::optional<Role> role_from(std::string_view name) {
@@ -394,4 +394,10 @@ class GraphReader {
   }
 }
 
+}  // namespace reprise::graphs
+
+namespace reprise {
+using graphs::parse_graph;
+using graphs::read_graph;
+using graphs::read_graph_file;
 }  // namespace reprise

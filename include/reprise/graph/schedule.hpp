@@ -18,7 +18,7 @@
 
 #include <reprise/graph/step_graph.hpp>
 
-namespace reprise {
+namespace reprise::graphs {
 
 using Schedule = std::vector<NodeId>;
 
@@ -55,4 +55,12 @@ using Schedule = std::vector<NodeId>;
   return true;
 }
 
+}  // namespace reprise::graphs
+
+namespace reprise {
+using graphs::keeps_order;
+using graphs::own_order;
+using graphs::recomputations;
+using graphs::run_counts;
+using graphs::Schedule;
 }  // namespace reprise

@@ -34,7 +34,7 @@
 #include <reprise/graph/schedule.hpp>
 #include <reprise/graph/step_graph.hpp>
 
-namespace reprise {
+namespace reprise::graphs {
 
 /// No occurrence: made before the step, or no such instance.
 inline constexpr std::uint32_t no_index = std::numeric_limits<std::uint32_t>::max();
@@ -497,4 +497,12 @@ struct FloorNeed {
   return graph.persistent_bytes() + floor_need(graph).bytes;
 }
 
+}  // namespace reprise::graphs
+
+namespace reprise {
+using graphs::floor_bytes;
+using graphs::Rule;
+using graphs::simulate;
+using graphs::Simulation;
+using graphs::Violation;
 }  // namespace reprise

@@ -33,7 +33,7 @@
 #include <reprise/base/ids.hpp>
 #include <reprise/base/units.hpp>
 
-namespace reprise {
+namespace reprise::graphs {
 
 /// What a value is to the training step.
 enum class Role : std::uint8_t {
@@ -207,4 +207,15 @@ class StepGraph {
   std::string extra_;
 };
 
+}  // namespace reprise::graphs
+
+namespace reprise {
+using graphs::Node;
+using graphs::Phase;
+using graphs::Role;
+using graphs::role_count;
+using graphs::StepGraph;
+using graphs::Storage;
+using graphs::to_string;
+using graphs::Value;
 }  // namespace reprise

@@ -30,7 +30,7 @@
 #include <reprise/graph/json_text.hpp>
 #include <reprise/graph/step_graph.hpp>
 
-namespace reprise {
+namespace reprise::graphs {
 
 /// The members of a JSON object's text. Throws Errc::bad_graph where it is not an object.
 [[nodiscard]] inline std::vector<JsonField> parse_extra(const std::string& json,
@@ -168,4 +168,10 @@ inline void write_graph_file(const std::string& path, const StepGraph& graph) {
     throw Error(Errc::io, path + ": could not be written completely");
 }
 
+}  // namespace reprise::graphs
+
+namespace reprise {
+using graphs::graph_text;
+using graphs::write_graph;
+using graphs::write_graph_file;
 }  // namespace reprise

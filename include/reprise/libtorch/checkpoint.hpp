@@ -32,7 +32,7 @@
 
 #include <reprise/libtorch/checkpoint/checkpoint_region.hpp>
 
-namespace reprise {
+namespace reprise::fronts {
 
 /// For CheckpointOptions::keep: ops that cost much for each byte of their results.
 [[nodiscard]] inline bool keep_matmuls(std::string_view op) {
@@ -47,8 +47,6 @@ namespace reprise {
                                       "aten::_scaled_dot_product_efficient_attention"};
   return std::ranges::find(ops, op) != std::end(ops);
 }
-
-namespace detail {
 
 /// Points to what somebody else owns, and may be gone at backward.
 template <class T>
@@ -116,13 +114,11 @@ std::function<void(std::vector<at::Tensor>&&)> run_again(
   return empty;
 }
 
-}  // namespace detail
-
 /// `f(arguments...)`, or `f->forward(arguments...)` of a module, whose activations are computed
 /// again for backward.
 template <class Function, class... Arguments>
 auto checkpoint(const CheckpointOptions& options, Function&& f, Arguments&&... arguments) {
-  static_assert(!(detail::is_borrowed<std::remove_cvref_t<Arguments>> || ...),
+  static_assert(!(is_borrowed<std::remove_cvref_t<Arguments>> || ...),
                 "checkpoint keeps its arguments until backward: pass a std::vector or std::string, "
                 "not a view of one");
   static_assert((std::is_copy_constructible_v<std::decay_t<Arguments>> && ...),
@@ -130,25 +126,25 @@ auto checkpoint(const CheckpointOptions& options, Function&& f, Arguments&&... a
   const bool recorded =
       DispatchHook::current() != nullptr && CheckpointRegion::innermost() == nullptr;
   if (!at::GradMode::is_enabled() || recorded)
-    return detail::call_function(f, std::forward<Arguments>(arguments)...);
+    return call_function(f, std::forward<Arguments>(arguments)...);
 
   const auto frame = std::make_shared<CheckpointFrame>(options);
-  const auto held = detail::hold_function(std::forward<Function>(f));
+  const auto held = hold_function(std::forward<Function>(f));
   std::tuple<std::decay_t<Arguments>...> copies(arguments...);
   std::vector<at::Tensor> tensors;
   for_each_tensor(copies, [&](at::Tensor& t) {
     tensors.push_back(t);
-    t = detail::placeholder();
+    t = placeholder();
   });
-  frame->run = detail::run_again<std::remove_reference_t<decltype(*held)>, Arguments...>(
-      held, std::move(copies));
+  frame->run =
+      run_again<std::remove_reference_t<decltype(*held)>, Arguments...>(held, std::move(copies));
   ForwardRegion region(frame, std::exchange(tensors, {}));
   struct Complete {
     CheckpointFrame& frame;
     int exceptions = std::uncaught_exceptions();
     ~Complete() { frame.complete = std::uncaught_exceptions() == exceptions; }
   } const complete{*frame};
-  return detail::call_function(*held, std::forward<Arguments>(arguments)...);
+  return call_function(*held, std::forward<Arguments>(arguments)...);
 }
 
 template <class Function, class... Arguments>
@@ -158,15 +154,11 @@ requires(!std::is_convertible_v<Function, const CheckpointOptions&>) auto checkp
                     std::forward<Arguments>(arguments)...);
 }
 
-namespace detail {
-
 template <class Modules>
 auto& range_of(Modules& modules) {
   if constexpr (requires { modules->begin(); }) return *modules;
   else return modules;
 }
-
-}  // namespace detail
 
 /// A chain of modules or functions (a torch::nn::Sequential, a vector), cut into `segments` of as
 /// equal length as can be. All but the last are checkpointed: backward begins with that one, so
@@ -174,7 +166,7 @@ auto& range_of(Modules& modules) {
 template <class Modules, class Input>
 auto checkpoint_sequential(const CheckpointOptions& options, Modules&& modules,
                            std::size_t segments, Input input) {
-  auto& range = detail::range_of(modules);
+  auto& range = range_of(modules);
   using Module = std::remove_cvref_t<decltype(*range.begin())>;
   const auto count = static_cast<std::size_t>(std::distance(range.begin(), range.end()));
   if (segments < 1 || segments > count)
@@ -183,7 +175,7 @@ auto checkpoint_sequential(const CheckpointOptions& options, Modules&& modules,
                     std::to_string(count) +
                     " modules; name at least one, and no more than there are modules");
   const auto run = [](std::vector<Module>& part, Input x) {
-    for (Module& module : part) x = detail::call_function(module, std::move(x));
+    for (Module& module : part) x = call_function(module, std::move(x));
     return x;
   };
   auto next = range.begin();
@@ -206,4 +198,10 @@ auto checkpoint_sequential(Modules&& modules, std::size_t segments, Input input)
                                std::move(input));
 }
 
+}  // namespace reprise::fronts
+
+namespace reprise {
+using fronts::checkpoint;
+using fronts::checkpoint_sequential;
+using fronts::keep_matmuls;
 }  // namespace reprise

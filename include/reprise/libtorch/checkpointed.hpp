@@ -17,9 +17,7 @@
 
 #include <reprise/libtorch/checkpoint.hpp>
 
-namespace reprise {
-
-namespace detail {
+namespace reprise::fronts {
 
 /// The module type behind a holder, or the type itself.
 template <class Module>
@@ -82,15 +80,11 @@ class CheckpointedWith<Module, Result (Owner::*)(Arguments...)> : public Checkpo
   }
 };
 
-}  // namespace detail
-
 template <class Module>
 class CheckpointedImpl
-    : public detail::CheckpointedWith<Module,
-                                      typename decltype(detail::type_of_forward<Module>())::type> {
+    : public CheckpointedWith<Module, typename decltype(type_of_forward<Module>())::type> {
  public:
-  using Base =
-      detail::CheckpointedWith<Module, typename decltype(detail::type_of_forward<Module>())::type>;
+  using Base = CheckpointedWith<Module, typename decltype(type_of_forward<Module>())::type>;
   using Base::Base;
   /// Around the module of a holder; both have the same parameters.
   template <class Holder>
@@ -109,11 +103,16 @@ class CheckpointedImpl
 
 /// Module: a module's type, or its holder's.
 template <class Module>
-class Checkpointed : public torch::nn::ModuleHolder<
-                         CheckpointedImpl<typename detail::ModuleTypeOf<Module>::type>> {
+class Checkpointed
+    : public torch::nn::ModuleHolder<CheckpointedImpl<typename ModuleTypeOf<Module>::type>> {
  public:
-  using Impl = CheckpointedImpl<typename detail::ModuleTypeOf<Module>::type>;
+  using Impl = CheckpointedImpl<typename ModuleTypeOf<Module>::type>;
   using torch::nn::ModuleHolder<Impl>::ModuleHolder;
 };
 
+}  // namespace reprise::fronts
+
+namespace reprise {
+using fronts::Checkpointed;
+using fronts::CheckpointedImpl;
 }  // namespace reprise

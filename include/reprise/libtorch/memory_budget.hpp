@@ -44,7 +44,7 @@
 #include <reprise/libtorch/torch/model_tensors.hpp>
 #include <reprise/plan/advice.hpp>
 
-namespace reprise {
+namespace reprise::fronts {
 
 /// `Policy`: what is evicted where no plan decides. `Pipe`: the pipeline that plans are made by,
 /// libtorch/pipeline/default_pipeline.hpp.
@@ -136,8 +136,8 @@ class BasicMemoryBudget {
     const PlannedStream& stream = last_sequence();
     PlanRequest request = not_for_long(options_.run.planning);
     request.keep_order = true;
-    Advice advice = reprise::advise(*stream.graph, request, sequences_.planner().plan,
-                                    meter_.base() - start_bytes(*stream.graph));
+    Advice advice = reprise::planning::advise(*stream.graph, request, sequences_.planner().plan,
+                                              meter_.base() - start_bytes(*stream.graph));
     // autograd holds more than the graph's own order
     advice.unconstrained = meter_.base() + (stream.recording->peak - stream.recording->base);
     return advice;
@@ -373,4 +373,9 @@ BasicMemoryBudget(Amount, Pipeline<A, B, C, D>)
 
 using MemoryBudget = BasicMemoryBudget<CostSizeStaleness>;
 
+}  // namespace reprise::fronts
+
+namespace reprise {
+using fronts::BasicMemoryBudget;
+using fronts::MemoryBudget;
 }  // namespace reprise

@@ -35,7 +35,7 @@
 #include <reprise/libtorch/torch/step_arguments.hpp>
 #include <reprise/libtorch/train_step/step_engine.hpp>
 
-namespace reprise {
+namespace reprise::fronts {
 
 /// `Pipe`: the pipeline that the step is made of, libtorch/pipeline/default_pipeline.hpp.
 template <class LossFn, class Pipe = DefaultPipeline>
@@ -123,4 +123,8 @@ TrainStep(Model, LossFn, TrainStepOptions) -> TrainStep<LossFn>;
 template <class Model, class LossFn, class Pipe>
 TrainStep(Model, LossFn, TrainStepOptions, Pipe) -> TrainStep<LossFn, Pipe>;
 
+}  // namespace reprise::fronts
+
+namespace reprise {
+using fronts::TrainStep;
 }  // namespace reprise

@@ -30,7 +30,7 @@
 #include <reprise/pack/hole_list.hpp>
 #include <reprise/pack/skyline.hpp>
 
-namespace reprise {
+namespace reprise::packing {
 
 struct Buffer {
   std::int64_t lower = 0;  ///< alive in [lower, upper)
@@ -53,8 +53,6 @@ struct ArenaOptions {
   Bytes enough{0};         ///< stop at an arena of this height; 0 for the load
   std::size_t rounds = 0;  ///< of improvement; 0 for what takes well under a second
 };
-
-namespace detail {
 
 class ArenaPacker {
  public:
@@ -248,13 +246,17 @@ class ArenaPacker {
   ArenaPlan result_;
 };
 
-}  // namespace detail
-
 /// Buffers of size 0 and those that never live get offset 0. Throws Errc::bad_argument for a
 /// negative size or a life that ends before it starts.
 [[nodiscard]] inline ArenaPlan assign_offsets(std::span<const Buffer> buffers,
                                               const ArenaOptions& options = {}) {
-  return detail::ArenaPacker{buffers, options}.run();
+  return ArenaPacker{buffers, options}.run();
 }
 
+}  // namespace reprise::packing
+
+namespace reprise {
+using packing::ArenaPlan;
+using packing::assign_offsets;
+using packing::Buffer;
 }  // namespace reprise

@@ -17,7 +17,9 @@
 #include <utility>
 #include <vector>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
+
+namespace reprise::packing {
 
 class FirstFit {
  public:
@@ -130,4 +132,4 @@ class FirstFit {
   std::uint32_t blocked_ = 0;
 };
 
-}  // namespace reprise
+}  // namespace reprise::packing

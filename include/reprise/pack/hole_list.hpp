@@ -18,7 +18,9 @@
 #include <set>
 #include <utility>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
+
+namespace reprise::packing {
 
 class HoleList {
  public:
@@ -83,4 +85,4 @@ class HoleList {
   std::int64_t end_ = 0;
 };
 
-}  // namespace reprise
+}  // namespace reprise::packing

@@ -21,7 +21,7 @@
 
 #include <reprise/base/units.hpp>
 
-namespace reprise {
+namespace reprise::packing {
 
 /// A block with its address; alive in [lower, upper).
 struct PlacedBlock {
@@ -34,8 +34,6 @@ struct PageRun {
   std::int64_t begin = 0, end = 0;
   bool operator==(const PageRun&) const = default;
 };
-
-namespace detail {
 
 class PageKeeper {
  public:
@@ -143,14 +141,12 @@ class PageKeeper {
   std::vector<std::uint32_t> uses_;
 };
 
-}  // namespace detail
-
 /// By block, in the order in which they are taken: what goes back before it is. When the step
 /// begins, at most the pages below `ground` are held; from then on at most `ground` bytes are, or
 /// what the pages of all live blocks take where that is more.
 [[nodiscard]] inline std::vector<std::vector<PageRun>> page_give_backs(
     std::span<const PlacedBlock> blocks, Bytes ground, Bytes page) {
-  return detail::PageKeeper{blocks, ground.count, page.count}.run();
+  return PageKeeper{blocks, ground.count, page.count}.run();
 }
 
 [[nodiscard]] inline Bytes bytes_given_back(std::span<const std::vector<PageRun>> runs) {
@@ -160,4 +156,4 @@ class PageKeeper {
   return sum;
 }
 
-}  // namespace reprise
+}  // namespace reprise::packing

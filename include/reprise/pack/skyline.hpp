@@ -18,7 +18,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
+
+namespace reprise::packing {
 
 class Skyline {
  public:
@@ -63,4 +65,4 @@ class Skyline {
   std::vector<std::int64_t> most_, whole_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::packing

@@ -26,7 +26,7 @@
 #include <reprise/base/units.hpp>
 #include <reprise/pack/assign_offsets.hpp>
 
-namespace reprise {
+namespace reprise::packing {
 
 class StepAddresses {
  public:
@@ -175,4 +175,4 @@ class StepAddresses {
   int given_up_ = 0;                       // layouts in a row that were soon given up
 };
 
-}  // namespace reprise
+}  // namespace reprise::packing

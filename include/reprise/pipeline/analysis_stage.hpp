@@ -11,7 +11,7 @@
 #include <reprise/graph/analysis.hpp>
 #include <reprise/graph/step_graph.hpp>
 
-namespace reprise {
+namespace reprise::pipelines {
 
 namespace analysis_requirement {
 template <class A>
@@ -40,7 +40,7 @@ template <class A>
 /// The default: liveness by Boost.Graph's searches on GraphAdapter, bytes by the simulator.
 struct AdapterAnalysis {
   [[nodiscard]] static StepAnalysis analyse(const StepGraph& graph) {
-    return reprise::analyse(graph);
+    return reprise::graphs::analyse(graph);
   }
 };
 static_assert(AnalysisStage<AdapterAnalysis>);
@@ -51,4 +51,10 @@ struct NullAnalysis {
 };
 static_assert(AnalysisStage<NullAnalysis>);
 
+}  // namespace reprise::pipelines
+
+namespace reprise {
+using pipelines::AdapterAnalysis;
+using pipelines::AnalysisStage;
+using pipelines::NullAnalysis;
 }  // namespace reprise

@@ -25,7 +25,7 @@
 #include <reprise/profile/profiler.hpp>
 #include <reprise/rewrite/rewriter.hpp>
 
-namespace reprise {
+namespace reprise::pipelines {
 
 template <class ProfilerStage = Profiler<>, class PlannerStage = Planner<MeasuredCost, AnyStrategy>,
           class RewriterStage = Rewriter<>, class Analysis = AdapterAnalysis>
@@ -129,4 +129,8 @@ template <class T, class P, class Cost, class Policy, class Backend, AnalysisSta
 Pipeline(Profiler<T, P>, Planner<Cost, Policy>, Rewriter<Backend>, Analysis)
     -> Pipeline<Profiler<T, P>, Planner<Cost, Policy>, Rewriter<Backend>, Analysis>;
 
+}  // namespace reprise::pipelines
+
+namespace reprise {
+using pipelines::Pipeline;
 }  // namespace reprise

@@ -26,7 +26,7 @@
 #include <reprise/plan/step_plans.hpp>
 #include <reprise/plan/strategies.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 struct Advice {
   Bytes smallest{};       ///< the smallest budget that a plan was found for
@@ -51,8 +51,6 @@ struct Advice {
   }
 };
 
-namespace detail {
-
 // What has to be there at once beside the persistent storages, for this node or, without one, at
 // the end.
 inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& visit) {
@@ -68,8 +66,6 @@ inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& vis
   go(graph.inputs(node));
   go(graph.outputs(node));
 }
-
-}  // namespace detail
 
 /// What the floor consists of. `beside`: bytes that the process holds, but no op of the step
 /// touches.
@@ -87,7 +83,7 @@ inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& vis
       advice.shares.add(graph.value(ValueId{i}).role, graph.storage(s).bytes,
                         graph.value(ValueId{i}).name);
   }
-  detail::for_each_needed(graph, need.node, [&](ValueId v, Bytes bytes) {
+  for_each_needed(graph, need.node, [&](ValueId v, Bytes bytes) {
     advice.shares.add(graph.value(v).role, bytes, graph.value(v).name);
   });
   if (need.node.valid())
@@ -136,4 +132,9 @@ inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& vis
                 beside, rounds);
 }
 
+}  // namespace reprise::planning
+
+namespace reprise {
+using planning::Advice;
+using planning::advise;
 }  // namespace reprise

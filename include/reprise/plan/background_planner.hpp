@@ -25,7 +25,7 @@
 
 #include <reprise/graph/schedule.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 class PlanJob {
  public:
@@ -124,4 +124,4 @@ class BackgroundPlanner {
   std::optional<std::jthread> thread_;  // last: joined first
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

@@ -11,7 +11,7 @@
 #include <reprise/graph/simulate.hpp>
 #include <reprise/pack/assign_offsets.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 /// The storages of a schedule that are neither persistent nor there at the start, in the order of
 /// Resolution::storages.
@@ -23,4 +23,4 @@ namespace reprise {
   return buffers;
 }
 
-}  // namespace reprise
+}  // namespace reprise::planning

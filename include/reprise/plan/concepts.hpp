@@ -20,7 +20,7 @@
 #include <reprise/graph/step_graph.hpp>
 #include <reprise/plan/request.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 namespace cost_model_requirement {
 template <class T>
@@ -87,4 +87,11 @@ struct NoCost {
 };
 static_assert(CostModel<NoCost>);
 
+}  // namespace reprise::planning
+
+namespace reprise {
+using planning::CostModel;
+using planning::NeverRecompute;
+using planning::NoCost;
+using planning::Strategy;
 }  // namespace reprise

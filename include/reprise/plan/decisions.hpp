@@ -16,7 +16,7 @@
 
 #include <reprise/graph/schedule.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 enum class Decision : std::uint8_t { keep, recompute, offload };
 
@@ -76,4 +76,11 @@ inline void write_decisions_csv(std::ostream& out, const StepGraph& graph,
         << d.bytes.count << ',' << d.cost.count << ',' << d.runs << '\n';
 }
 
+}  // namespace reprise::planning
+
+namespace reprise {
+using planning::Decision;
+using planning::decisions;
+using planning::to_string;
+using planning::write_decisions_csv;
 }  // namespace reprise

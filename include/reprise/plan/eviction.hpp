@@ -29,7 +29,7 @@
 
 #include <reprise/base/units.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 /// A storage that could be given up.
 struct EvictionCandidate {
@@ -206,4 +206,14 @@ class CostSizeStaleness {
   std::unordered_map<std::uint32_t, std::pair<int, std::set<Entry>::iterator>> place_;
 };
 
+}  // namespace reprise::planning
+
+namespace reprise {
+using planning::CostSizeStaleness;
+using planning::EvictionCandidate;
+using planning::EvictionPolicy;
+using planning::is_eviction_policy;
+using planning::LargestFirst;
+using planning::LeastRecentlyUsed;
+using planning::NullEviction;
 }  // namespace reprise

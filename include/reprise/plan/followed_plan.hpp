@@ -17,7 +17,7 @@
 #include <reprise/base/error.hpp>
 #include <reprise/graph/simulate.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 class FollowedPlan {
  public:
@@ -96,4 +96,4 @@ class FollowedPlan {
   std::vector<ValueId> at_start_;          // by storage instance
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

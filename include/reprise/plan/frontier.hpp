@@ -20,7 +20,7 @@
 
 #include <reprise/plan/planner.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 /// Largest budget first. `points` budgets between the floor and the baseline's peak; those that
 /// cannot be reached are left out.
@@ -57,7 +57,6 @@ template <class Cost = MeasuredCost, class Policy = Anneal>
   return curve;
 }
 
-namespace detail {
 inline std::string svg_text(std::string_view text) {
   std::string out;
   for (char c : text) {
@@ -68,7 +67,6 @@ inline std::string svg_text(std::string_view text) {
   }
   return out;
 }
-}  // namespace detail
 
 /// Extra time (per cent) over peak (per cent of the baseline's), as one SVG picture.
 inline void write_frontier_svg(std::ostream& out, const StepGraph& graph,
@@ -93,7 +91,7 @@ inline void write_frontier_svg(std::ostream& out, const StepGraph& graph,
       "font-family=\"sans-serif\" font-size=\"12\">\n",
       width, height);
   out << "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n<text x=\"60\" y=\"20\">"
-      << detail::svg_text(graph.name()) << ": extra time against budget</text>\n";
+      << svg_text(graph.name()) << ": extra time against budget</text>\n";
   for (int i = 0; i <= 4; ++i) {
     const double px = left + (width - left - right) * i / 4, py = y(most * i / 4);
     print("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>\n", px, top, px,
@@ -118,4 +116,9 @@ inline void write_frontier_svg(std::ostream& out, const StepGraph& graph,
   out << "</svg>\n";
 }
 
+}  // namespace reprise::planning
+
+namespace reprise {
+using planning::frontier;
+using planning::write_frontier_svg;
 }  // namespace reprise

@@ -16,9 +16,7 @@
 #include <reprise/graph/simulate.hpp>
 #include <reprise/plan/strategies/exhaustive.hpp>
 
-namespace reprise {
-
-namespace detail {
+namespace reprise::planning {
 
 // The cheapest share of makers whose storages, idle while step p runs, come to `excess` bytes.
 [[nodiscard]] inline double knapsack_at(const StepGraph& graph, const Resolution& r, std::int64_t p,
@@ -44,8 +42,6 @@ namespace detail {
   }
   return time;
 }
-
-}  // namespace detail
 
 struct ExtraTimeBound {
   Microseconds least{};
@@ -74,8 +70,7 @@ struct ExtraTimeBound {
   // stays near linear.
   const std::size_t step = over.size() / 64 + 1;
   const auto at = [&](std::size_t p) {
-    return detail::knapsack_at(graph, r, static_cast<std::int64_t>(p),
-                               (live[p] - request.budget).count);
+    return knapsack_at(graph, r, static_cast<std::int64_t>(p), (live[p] - request.budget).count);
   };
   double most = at(baseline.peak_step);
   for (std::size_t k = 0; k < over.size(); k += step)
@@ -83,4 +78,4 @@ struct ExtraTimeBound {
   return {{most}, false};
 }
 
-}  // namespace reprise
+}  // namespace reprise::planning

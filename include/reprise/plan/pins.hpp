@@ -17,7 +17,7 @@
 #include <reprise/plan/request.hpp>
 #include <reprise/plan/search/live_schedule.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 /// Whether a node that is to be kept runs more than once.
 [[nodiscard]] inline bool breaks_pins(const StepGraph& graph, std::span<const NodeId> schedule,
@@ -26,8 +26,6 @@ namespace reprise {
   return std::any_of(request.keep.begin(), request.keep.end(),
                      [&](NodeId n) { return runs[n.index] > 1; });
 }
-
-namespace detail {
 
 // The slot of the last read of anything that the node's only run makes; none where nobody reads it.
 [[nodiscard]] inline std::uint32_t last_read_of(const LiveSchedule& live, std::uint32_t n) {
@@ -40,8 +38,6 @@ namespace detail {
   return last;
 }
 
-}  // namespace detail
-
 /// The schedule with the pinned nodes run again, each where that leaves it valid and inside the
 /// budget.
 [[nodiscard]] inline Schedule recompute_pinned(const StepGraph& graph, Schedule schedule,
@@ -51,7 +47,7 @@ namespace detail {
   LiveSchedule live{facts, schedule};
   for (NodeId n : request.recompute) {
     if (live.occurrences(n.index).size() > 1 || !graph.node(n).recomputable) continue;
-    const std::uint32_t last = detail::last_read_of(live, n.index);
+    const std::uint32_t last = last_read_of(live, n.index);
     if (last == LiveSchedule::none) continue;
     const auto again = live.insert(n, live.at(last));
     if (!live.valid() || live.peak() > request.budget) live.remove(again);
@@ -59,4 +55,4 @@ namespace detail {
   return live.schedule();
 }
 
-}  // namespace reprise
+}  // namespace reprise::planning

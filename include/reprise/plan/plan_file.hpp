@@ -36,7 +36,7 @@
 #include <reprise/graph/json_records.hpp>
 #include <reprise/plan/planner.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 /// What this library's digests start with; others are not compared.
 inline constexpr std::string_view graph_hash_kind = "reprise-1:";
@@ -270,4 +270,12 @@ class PlanReader {
   return lines;
 }
 
+}  // namespace reprise::planning
+
+namespace reprise {
+using planning::parse_plan;
+using planning::plan_text;
+using planning::PlanFile;
+using planning::read_plan_file;
+using planning::write_plan_file;
 }  // namespace reprise

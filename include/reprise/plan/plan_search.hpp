@@ -26,7 +26,7 @@
 #include <reprise/graph/step_graph.hpp>
 #include <reprise/plan/step_plans.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 /// The planner that is asked, whatever its type was.
 struct PlanStage {
@@ -129,4 +129,4 @@ struct PlanSearch {
   }
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

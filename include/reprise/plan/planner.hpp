@@ -26,7 +26,7 @@
 #include <reprise/plan/pins.hpp>
 #include <reprise/plan/strategies/anneal.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 struct Plan {
   Schedule schedule{};
@@ -142,4 +142,9 @@ class Planner {
   Cost cost_{};
 };
 
+}  // namespace reprise::planning
+
+namespace reprise {
+using planning::Plan;
+using planning::Planner;
 }  // namespace reprise

@@ -34,7 +34,7 @@
 #include <reprise/plan/background_planner.hpp>
 #include <reprise/plan/plan_search.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 /// What is asked of a plan: to fit, or to cost little.
 struct PlanGoal {
@@ -338,4 +338,4 @@ class Replanner {
   BackgroundPlanner planner_;  // last: its thread ends first
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

@@ -24,7 +24,7 @@
 #include <reprise/base/ids.hpp>
 #include <reprise/base/units.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 /// How far a strategy has come; given to PlanRequest::progress now and then.
 struct PlanProgress {
@@ -99,4 +99,9 @@ class StopSignal {
   double until_;
 };
 
+}  // namespace reprise::planning
+
+namespace reprise {
+using planning::PlanProgress;
+using planning::PlanRequest;
 }  // namespace reprise

@@ -21,7 +21,7 @@
 #include <reprise/base/units.hpp>
 #include <reprise/graph/step_graph.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 class MemoryShares {
  public:
@@ -67,4 +67,4 @@ class MemoryShares {
   std::vector<Tensor> largest_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

@@ -27,7 +27,7 @@
 #include <reprise/plan/plan_file.hpp>
 #include <reprise/plan/planner.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 /// Any composition of Planner, as a function: plan_with() by name, or Planner<MyCost,
 /// MyStrategy>{}.plan().
@@ -178,4 +178,4 @@ struct Tries {
   return plan;
 }
 
-}  // namespace reprise
+}  // namespace reprise::planning

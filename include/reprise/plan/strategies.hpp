@@ -20,7 +20,7 @@
 #include <reprise/plan/strategies/mu_two.hpp>
 #include <reprise/plan/strategies/portfolio.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 inline constexpr std::array<std::string_view, 7> strategy_names{
     "mu-two", "mu-two-exact", "min-cut", "chain-dp", "anneal", "exhaustive", "portfolio"};
@@ -78,4 +78,10 @@ static_assert(Strategy<AnyStrategy>);
   return Planner<MeasuredCost, AnyStrategy>{AnyStrategy(name)}.plan(graph, request);
 }
 
+}  // namespace reprise::planning
+
+namespace reprise {
+using planning::AnyStrategy;
+using planning::plan_with;
+using planning::strategy_names;
 }  // namespace reprise

@@ -25,7 +25,7 @@
 
 #include <reprise/profile/profile.hpp>
 
-namespace reprise {
+namespace reprise::profiling {
 
 namespace timer_requirement {
 template <class T>
@@ -184,4 +184,11 @@ template <class S>
   return ProfilableStep<S>;
 }
 
+}  // namespace reprise::profiling
+
+namespace reprise {
+using profiling::MemProbe;
+using profiling::ProfilableStep;
+using profiling::ProfileOptions;
+using profiling::Timer;
 }  // namespace reprise

@@ -39,7 +39,7 @@
 #include <reprise/graph/simulate.hpp>
 #include <reprise/profile/profile.hpp>
 
-namespace reprise {
+namespace reprise::profiling {
 
 struct ActivationMetrics {
   StorageUse use{};  ///< bytes, creation, last_forward, first_backward, last_backward
@@ -167,4 +167,9 @@ inline void measure_recomputation(ConeSearch<StepGraph>& cones, ValueId result,
   return all;
 }
 
+}  // namespace reprise::profiling
+
+namespace reprise {
+using profiling::activation_metrics;
+using profiling::ActivationMetrics;
 }  // namespace reprise

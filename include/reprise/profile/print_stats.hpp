@@ -34,9 +34,7 @@
 
 #include <reprise/profile/profile.hpp>
 
-namespace reprise {
-
-namespace detail {
+namespace reprise::profiling {
 
 struct StatsRow {
   std::string label, value, meaning;
@@ -130,29 +128,31 @@ inline void print_table(std::ostream& out, const std::vector<std::vector<std::st
   }
 }
 
-}  // namespace detail
-
 inline void print_stats(std::ostream& out, const Profile& profile, std::size_t expensive = 10) {
-  out << detail::stats_title(profile) + "\n\n";
-  for (const detail::StatsRow& row : detail::stats_rows(profile))
-    out << "  " + detail::at_left(row.label, 8) + "  " + detail::at_right(row.value, 12) + "   " +
-               row.meaning + '\n';
+  out << stats_title(profile) + "\n\n";
+  for (const StatsRow& row : stats_rows(profile))
+    out << "  " + at_left(row.label, 8) + "  " + at_right(row.value, 12) + "   " + row.meaning +
+               '\n';
 
   const Microseconds total = profile.total_time();
   const bool memory = profile.peak > Bytes{0};
   std::vector<std::vector<std::string>> lines{{"node", "time", "share"}};
   if (memory) lines[0].emplace_back("peak");
   lines[0].emplace_back("name");
-  for (const std::size_t i : detail::most_expensive_nodes(profile, expensive)) {
+  for (const std::size_t i : most_expensive_nodes(profile, expensive)) {
     const Node& node = profile.graph.node(NodeId{i});
     const Microseconds time = profile.nodes[i].time;
-    lines.push_back({std::to_string(node.id), format_time(time),
-                     detail::format_percent(time.count, total.count)});
+    lines.push_back(
+        {std::to_string(node.id), format_time(time), format_percent(time.count, total.count)});
     if (memory) lines.back().push_back(format_bytes(profile.nodes[i].memory.peak));
     lines.back().push_back(node.name);
   }
   out << "\nThe most expensive nodes\n\n";
-  detail::print_table(out, lines);
+  print_table(out, lines);
 }
 
+}  // namespace reprise::profiling
+
+namespace reprise {
+using profiling::print_stats;
 }  // namespace reprise

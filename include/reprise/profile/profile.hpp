@@ -17,7 +17,7 @@
 #include <reprise/graph/simulate.hpp>
 #include <reprise/graph/step_graph.hpp>
 
-namespace reprise {
+namespace reprise::profiling {
 
 /// How several samples become one number.
 enum class Aggregate : std::uint8_t { median, mean };
@@ -131,4 +131,12 @@ inline void estimate_transfers(Profile& p, TransferRate rate) {
   return p;
 }
 
+}  // namespace reprise::profiling
+
+namespace reprise {
+using profiling::MemorySample;
+using profiling::NodeProfile;
+using profiling::Profile;
+using profiling::StorageProfile;
+using profiling::unmeasured_profile;
 }  // namespace reprise

@@ -30,7 +30,7 @@
 #include <reprise/profile/mem_probes/null_probe.hpp>
 #include <reprise/profile/timers/steady_timer.hpp>
 
-namespace reprise {
+namespace reprise::profiling {
 
 enum class ProfileMode : std::uint8_t {
   in_situ,   ///< the step as it is, node after node
@@ -170,4 +170,10 @@ class Profiler {
   std::size_t done_ = 0, total_ = 0;
 };
 
+}  // namespace reprise::profiling
+
+namespace reprise {
+using profiling::ProfileMode;
+using profiling::ProfileOptions;
+using profiling::Profiler;
 }  // namespace reprise

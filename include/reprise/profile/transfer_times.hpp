@@ -12,7 +12,7 @@
 #include <reprise/graph/write_graph.hpp>
 #include <reprise/profile/profile.hpp>
 
-namespace reprise {
+namespace reprise::profiling {
 
 /// The time under this key; none where it is not there. Throws Errc::bad_graph where it is no time.
 [[nodiscard]] inline std::optional<Microseconds> extra_time(const std::vector<JsonField>& extra,
@@ -42,4 +42,4 @@ inline void take_transfer_times(Profile& p) {
   }
 }
 
-}  // namespace reprise
+}  // namespace reprise::profiling

@@ -20,9 +20,7 @@
 #include <reprise/report/html_assets.hpp>
 #include <reprise/report/markup.hpp>
 
-namespace reprise {
-
-namespace detail {
+namespace reprise::reporting {
 
 [[nodiscard]] inline std::string bytes_cell(Bytes bytes) {
   return "<td title=\"" + std::to_string(bytes.count) + "\">" + format_bytes(bytes) + "</td>";
@@ -41,17 +39,15 @@ namespace detail {
   return row + bytes_cell(other) + "<td class=\"text\">" + remark + "</td></tr>\n";
 }
 
-}  // namespace detail
-
 [[nodiscard]] inline std::string batch_page(const std::string& title,
                                             const std::vector<BatchMemory>& batches,
                                             std::optional<Bytes> cap = {}) {
   std::string rows, headings = "<th scope=\"col\">batch</th><th scope=\"col\">peak</th>";
-  for (Role role : detail::batch_roles)
+  for (Role role : batch_roles)
     headings += "<th scope=\"col\">" + std::string(to_string(role)) + "</th>";
   headings += "<th scope=\"col\">other</th><th scope=\"col\" class=\"text\">" +
               (cap ? "in " + format_bytes(*cap) : std::string("remark")) + "</th>";
-  for (const BatchMemory& b : batches) rows += detail::batch_row(b, cap);
+  for (const BatchMemory& b : batches) rows += batch_row(b, cap);
   std::string plots;
   for (const std::string& svg : {batch_peaks_svg(batches, cap), batch_curves_svg(batches, cap),
                                  batch_stacks_svg(batches, cap)})
@@ -71,4 +67,4 @@ namespace detail {
          "</tbody></table></div>\n</main>\n<footer>Written by Reprise.</footer>\n</body></html>\n";
 }
 
-}  // namespace reprise
+}  // namespace reprise::reporting

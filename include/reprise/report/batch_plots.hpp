@@ -23,7 +23,7 @@
 #include <reprise/report/palette.hpp>
 #include <reprise/report/svg.hpp>
 
-namespace reprise {
+namespace reprise::reporting {
 
 struct BatchMemory {
   std::int64_t batch = 0;
@@ -44,8 +44,6 @@ struct BatchMemory {
           .workspace = m.peak_workspace,
           .live = std::move(m.live_during)};
 }
-
-namespace detail {
 
 // What has a colour of its own; the rest is "other".
 inline constexpr std::array batch_roles = {Role::parameter, Role::optimizer_state, Role::gradient,
@@ -75,17 +73,14 @@ inline constexpr double bar_margin = 0.2;
   return std::string(color) + (b.estimated ? "99" : "");
 }
 
-}  // namespace detail
-
 [[nodiscard]] inline std::string batch_peaks_svg(const std::vector<BatchMemory>& batches,
                                                  std::optional<Bytes> cap = {}) {
-  Chart chart = detail::batch_chart("Peak memory by batch size", batches, cap);
+  Chart chart = batch_chart("Peak memory by batch size", batches, cap);
   for (std::size_t i = 0; i < batches.size(); ++i) {
     const BatchMemory& b = batches[i];
     const bool fits = !cap || b.peak <= *cap;
     const auto x = static_cast<double>(i), y = static_cast<double>(b.peak.count);
-    chart.box(x + detail::bar_margin, x + 1 - detail::bar_margin, 0, y,
-              detail::tone(fits ? "#4e79a7" : "#e15759", b),
+    chart.box(x + bar_margin, x + 1 - bar_margin, 0, y, tone(fits ? "#4e79a7" : "#e15759", b),
               "batch " + std::to_string(b.batch) + ": " + format_bytes(b.peak));
     chart.label(x + 0.5, y, format_bytes(b.peak));
   }
@@ -96,29 +91,28 @@ inline constexpr double bar_margin = 0.2;
 [[nodiscard]] inline std::string batch_stacks_svg(const std::vector<BatchMemory>& batches,
                                                   std::optional<Bytes> cap = {}) {
   constexpr std::string_view other_color = "#8a8d91";
-  Chart chart = detail::batch_chart("Peak memory by batch size and role", batches, cap);
+  Chart chart = batch_chart("Peak memory by batch size and role", batches, cap);
   for (std::size_t i = 0; i < batches.size(); ++i) {
     const BatchMemory& b = batches[i];
     Bytes below{};
     const auto stack = [&](std::string_view name, std::string_view color, Bytes bytes) {
       const auto x = static_cast<double>(i);
       if (bytes > Bytes{0})
-        chart.box(x + detail::bar_margin, x + 1 - detail::bar_margin,
-                  static_cast<double>(below.count), static_cast<double>((below + bytes).count),
-                  detail::tone(color, b),
+        chart.box(x + bar_margin, x + 1 - bar_margin, static_cast<double>(below.count),
+                  static_cast<double>((below + bytes).count), tone(color, b),
                   "batch " + std::to_string(b.batch) + ", " + std::string(name) + ": " +
                       format_bytes(bytes));
       below += bytes;
     };
-    for (Role role : detail::batch_roles)
+    for (Role role : batch_roles)
       stack(to_string(role), color_of(role), b.by_role[static_cast<std::size_t>(role)]);
     stack("other", other_color, b.peak - below);
     chart.label(static_cast<double>(i) + 0.5, static_cast<double>(b.peak.count),
                 format_bytes(b.peak));
   }
   std::vector<LegendEntry> legend;
-  legend.reserve(detail::batch_roles.size() + 1);
-  for (Role role : detail::batch_roles)
+  legend.reserve(batch_roles.size() + 1);
+  for (Role role : batch_roles)
     legend.push_back({std::string(color_of(role)), std::string(to_string(role))});
   legend.push_back({std::string(other_color), "other"});
   chart.legend(std::move(legend));
@@ -152,4 +146,4 @@ inline constexpr double bar_margin = 0.2;
   return chart.svg();
 }
 
-}  // namespace reprise
+}  // namespace reprise::reporting

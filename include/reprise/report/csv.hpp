@@ -32,7 +32,7 @@
 #include <reprise/base/error.hpp>
 #include <reprise/base/utf8.hpp>
 
-namespace reprise {
+namespace reprise::reporting {
 
 // --- Cells ---------------------------------------------------------------------------------------
 
@@ -221,4 +221,4 @@ template <class Row, class... Members>
   return rows;
 }
 
-}  // namespace reprise
+}  // namespace reprise::reporting

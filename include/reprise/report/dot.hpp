@@ -39,7 +39,7 @@
 #include <reprise/graph/step_graph.hpp>
 #include <reprise/report/palette.hpp>
 
-namespace reprise {
+namespace reprise::reporting {
 
 struct DotOptions {
   NodeId around{};         ///< draw this node and what is near; none: draw everything
@@ -228,4 +228,9 @@ inline void write_dot(std::ostream& out, const StepGraph& graph, const DotOption
     throw Error(Errc::io, "the picture could not be written: the stream has failed");
 }
 
+}  // namespace reprise::reporting
+
+namespace reprise {
+using reporting::DotOptions;
+using reporting::write_dot;
 }  // namespace reprise

@@ -23,7 +23,7 @@
 #include <reprise/rewrite/extract.hpp>
 #include <reprise/rewrite/names.hpp>
 
-namespace reprise {
+namespace reprise::reporting {
 
 class RecomputationDotWriter {
  public:
@@ -101,4 +101,8 @@ inline void write_dot(std::ostream& out, const StepGraph& graph, std::span<const
     throw Error(Errc::io, "the picture could not be written: the stream has failed");
 }
 
+}  // namespace reprise::reporting
+
+namespace reprise {
+using reporting::write_dot;
 }  // namespace reprise

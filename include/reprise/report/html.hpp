@@ -36,7 +36,7 @@
 #include <reprise/report/plots.hpp>
 #include <reprise/report/stats.hpp>
 
-namespace reprise {
+namespace reprise::reporting {
 
 struct HtmlReportOptions {
   std::string title{};            ///< the graph's name where empty
@@ -315,4 +315,9 @@ inline void write_html_report(std::ostream& out, const Profile& profile,
     throw Error(Errc::io, "the report could not be written: the stream has failed");
 }
 
+}  // namespace reprise::reporting
+
+namespace reprise {
+using reporting::HtmlReportOptions;
+using reporting::write_html_report;
 }  // namespace reprise

@@ -8,7 +8,9 @@
 
 #include <string_view>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
+
+namespace reprise::reporting {
 
 inline constexpr std::string_view report_style = R"css(
 :root{--paper:#fff;--ink:#1f2328;--muted:#59636e;--line:#d8dee4;--panel:#f6f8fa;--link:#0969da;color-scheme:light dark}
@@ -183,4 +185,4 @@ if (n > 0) {
 })();
 )js";
 
-}  // namespace reprise
+}  // namespace reprise::reporting

@@ -25,7 +25,7 @@
 #include <reprise/rewrite/names.hpp>
 #include <reprise/rewrite/rewriting.hpp>
 
-namespace reprise {
+namespace reprise::reporting {
 
 class ListingWriter {
  public:
@@ -95,4 +95,8 @@ inline void write_listing(std::ostream& out, const StepGraph& graph, const Rewri
     throw Error(Errc::io, "the listing could not be written: the stream has failed");
 }
 
+}  // namespace reprise::reporting
+
+namespace reprise {
+using reporting::write_listing;
 }  // namespace reprise

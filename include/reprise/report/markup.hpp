@@ -12,7 +12,7 @@
 
 #include <reprise/base/utf8.hpp>
 
-namespace reprise {
+namespace reprise::reporting {
 
 /// For the content of an element and for attributes in double quotes.
 [[nodiscard]] inline std::string markup_text(std::string_view text) {
@@ -47,4 +47,4 @@ namespace reprise {
   return characters <= most ? std::string(text) : std::string(text.substr(0, cut)) + "…";
 }
 
-}  // namespace reprise
+}  // namespace reprise::reporting

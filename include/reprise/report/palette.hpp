@@ -8,7 +8,7 @@
 
 #include <reprise/graph/step_graph.hpp>
 
-namespace reprise {
+namespace reprise::reporting {
 
 [[nodiscard]] constexpr std::string_view color_of(Role role) {
   constexpr std::string_view colors[] = {"#4e79a7", "#9c755f", "#76b7b2", "#f28e2b",
@@ -18,4 +18,4 @@ namespace reprise {
 
 inline constexpr std::string_view workspace_color = "#edc948";
 
-}  // namespace reprise
+}  // namespace reprise::reporting

@@ -34,7 +34,7 @@
 #include <reprise/rewrite/extract.hpp>
 #include <reprise/rewrite/names.hpp>
 
-namespace reprise {
+namespace reprise::reporting {
 
 /// What runs again, in both pictures.
 inline constexpr std::string_view clone_color = "#d9480f";
@@ -212,4 +212,4 @@ inline void write_before_and_after(std::ostream& out, const StepGraph& graph,
   return chart.svg();
 }
 
-}  // namespace reprise
+}  // namespace reprise::reporting

@@ -34,7 +34,7 @@
 #include <reprise/report/palette.hpp>
 #include <reprise/report/svg.hpp>
 
-namespace reprise {
+namespace reprise::reporting {
 
 [[nodiscard]] constexpr std::string_view color_of(Phase phase) {
   constexpr std::string_view colors[] = {"#3a86ff", "#8f5bd6", "#06a77d"};
@@ -282,4 +282,9 @@ inline void write_plot_files(const std::filesystem::path& folder, const std::str
   write("peak_breakdown.svg", plots.peak_breakdown());
 }
 
+}  // namespace reprise::reporting
+
+namespace reprise {
+using reporting::ProfilePlots;
+using reporting::write_plot_files;
 }  // namespace reprise

@@ -34,7 +34,7 @@
 #include <reprise/profile/profile.hpp>
 #include <reprise/report/csv.hpp>
 
-namespace reprise {
+namespace reprise::reporting {
 
 struct NodeStats {
   std::int64_t rank = 0, id = 0;
@@ -176,4 +176,10 @@ inline void write_stats_files(const std::filesystem::path& folder, const std::st
   write_stats_files(folder, prefix, profile, activation_metrics(profile));
 }
 
+}  // namespace reprise::reporting
+
+namespace reprise {
+using reporting::activation_stats;
+using reporting::node_stats;
+using reporting::write_stats_files;
 }  // namespace reprise

@@ -36,7 +36,7 @@
 #include <reprise/base/units.hpp>
 #include <reprise/report/markup.hpp>
 
-namespace reprise {
+namespace reprise::reporting {
 
 enum class AxisUnit : std::uint8_t { none, bytes, microseconds };
 
@@ -362,4 +362,4 @@ class Chart {
   std::vector<std::string> categories_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::reporting

@@ -36,7 +36,7 @@
 #include <reprise/graph/simulate.hpp>
 #include <reprise/graph/step_graph.hpp>
 
-namespace reprise {
+namespace reprise::reporting {
 
 /// The events of a trace, in order, as nlohmann_json writes them.
 class TraceEvents {
@@ -114,4 +114,8 @@ inline void write_trace(std::ostream& out, const StepGraph& graph) {
   write_trace(out, graph, own_order(graph));
 }
 
+}  // namespace reprise::reporting
+
+namespace reprise {
+using reporting::write_trace;
 }  // namespace reprise

@@ -17,7 +17,7 @@
 #include <reprise/graph/step_graph.hpp>
 #include <reprise/rewrite/rewriting.hpp>
 
-namespace reprise {
+namespace reprise::rewriting {
 
 namespace graph_backend_requirement {
 template <class B>
@@ -51,4 +51,8 @@ template <class B>
   return GraphBackend<B>;
 }
 
+}  // namespace reprise::rewriting
+
+namespace reprise {
+using rewriting::GraphBackend;
 }  // namespace reprise

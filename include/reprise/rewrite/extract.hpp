@@ -28,7 +28,7 @@
 #include <reprise/graph/step_graph.hpp>
 #include <reprise/rewrite/names.hpp>
 
-namespace reprise {
+namespace reprise::rewriting {
 
 /// One instance of a value, read by an occurrence.
 struct InstanceRead {
@@ -196,4 +196,10 @@ inline void write_recomputations(std::ostream& out, const StepGraph& graph,
     throw Error(Errc::io, "the recomputations could not be written: the stream has failed");
 }
 
+}  // namespace reprise::rewriting
+
+namespace reprise {
+using rewriting::extract;
+using rewriting::Extraction;
+using rewriting::write_recomputations;
 }  // namespace reprise

@@ -28,7 +28,7 @@
 #include <reprise/rewrite/rewriting.hpp>
 #include <reprise/rewrite/write_order.hpp>
 
-namespace reprise {
+namespace reprise::rewriting {
 
 enum class LintRule : std::uint8_t {
   malformed,     ///< a list does not fit the node or the graph, or an id names nothing
@@ -397,4 +397,9 @@ inline void lint(const StepGraph& graph, const Rewriting& program) {
   Linter{graph, program}.check();
 }
 
+}  // namespace reprise::rewriting
+
+namespace reprise {
+using rewriting::lint;
+using rewriting::to_string;
 }  // namespace reprise

@@ -11,7 +11,7 @@
 
 #include <reprise/graph/step_graph.hpp>
 
-namespace reprise {
+namespace reprise::rewriting {
 
 [[nodiscard]] inline std::string with_clone(const std::string& name, std::uint32_t clone) {
   return clone == 0 ? name : name + "#" + std::to_string(clone);
@@ -25,4 +25,4 @@ namespace reprise {
   return with_clone(n.name.empty() ? "node " + std::to_string(n.id) : n.name, clone);
 }
 
-}  // namespace reprise
+}  // namespace reprise::rewriting

@@ -25,7 +25,7 @@
 #include <reprise/rewrite/lint.hpp>
 #include <reprise/rewrite/rewriting.hpp>
 
-namespace reprise {
+namespace reprise::rewriting {
 
 /// A schedule with the peak that was promised for it; Plan is one.
 template <class P>
@@ -52,7 +52,7 @@ class Rewriter {
   /// What the backend would be given: for who needs the rewriting itself (to lay out an arena, to
   /// follow it around code that runs anyway). Throws as rewrite() does.
   [[nodiscard]] static Rewriting checked(const StepGraph& graph, std::span<const NodeId> schedule) {
-    Rewriting rewriting = reprise::rewrite(graph, schedule);
+    Rewriting rewriting = reprise::rewriting::rewrite(graph, schedule);
     lint(graph, rewriting);
     return rewriting;
   }
@@ -67,7 +67,7 @@ class Rewriter {
   /// graph, and is refused.
   template <PromisedSchedule Plan>
   [[nodiscard]] Program rewrite(const StepGraph& graph, const Plan& plan) const {
-    const Rewriting rewriting = reprise::rewrite(graph, plan.schedule);
+    const Rewriting rewriting = reprise::rewriting::rewrite(graph, plan.schedule);
     if (rewriting.peak != plan.peak)
       throw Error(Errc::bad_schedule, "peak: the plan promises " + std::to_string(plan.peak.count) +
                                           " bytes, here its schedule has " +
@@ -104,4 +104,8 @@ class Rewriter {
   Backend backend_;
 };
 
+}  // namespace reprise::rewriting
+
+namespace reprise {
+using rewriting::Rewriter;
 }  // namespace reprise

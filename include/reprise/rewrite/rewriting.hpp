@@ -27,7 +27,7 @@
 #include <reprise/graph/simulate.hpp>
 #include <reprise/graph/step_graph.hpp>
 
-namespace reprise {
+namespace reprise::rewriting {
 
 /// one instance of a value: what a backend keeps a tensor for
 using SlotId = Id<struct SlotTag>;
@@ -187,4 +187,14 @@ class RewritingMaker {
   return RewritingMaker{graph, schedule}.make();
 }
 
+}  // namespace reprise::rewriting
+
+namespace reprise {
+using rewriting::AllocationId;
+using rewriting::Effects;
+using rewriting::ProgramStep;
+using rewriting::rewrite;
+using rewriting::Rewriting;
+using rewriting::SlotId;
+using rewriting::to_string;
 }  // namespace reprise

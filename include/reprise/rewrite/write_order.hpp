@@ -20,7 +20,7 @@
 
 #include <reprise/graph/step_graph.hpp>
 
-namespace reprise {
+namespace reprise::rewriting {
 
 class WriteOrder {
  public:
@@ -78,4 +78,4 @@ class WriteOrder {
   FlatLists<Touch> touches_;           // by node
 };
 
-}  // namespace reprise
+}  // namespace reprise::rewriting

@@ -8,6 +8,8 @@
 #include <reprise/libtorch/guided/entry_scope.hpp>
 
 using namespace reprise;
+using namespace reprise::guided;
+using namespace reprise::tensors;
 
 namespace {
 

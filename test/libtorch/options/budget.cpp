@@ -16,6 +16,10 @@
 #include <reprise_test/temp_dir.hpp>
 
 using namespace reprise;
+using namespace reprise::options;
+using namespace reprise::planning;
+using namespace reprise::profiling;
+using namespace reprise::training;
 using namespace reprise::testing;
 using reprise_test::TempDir;
 using namespace reprise::literals;

@@ -5,6 +5,7 @@
 #include <reprise_test/watched.hpp>
 
 using namespace reprise;
+using namespace reprise::training;
 using namespace reprise::testing;
 using torch::Tensor;
 using Batch = std::vector<Tensor>;

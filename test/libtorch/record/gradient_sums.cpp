@@ -7,6 +7,9 @@
 #include <reprise/libtorch/record/gradient_sums.hpp>
 
 using namespace reprise;
+using namespace reprise::cpu;
+using namespace reprise::recording;
+using namespace reprise::replaying;
 using namespace reprise::testing;
 using namespace reprise::literals;
 using torch::Tensor;

@@ -8,6 +8,11 @@
 #include <reprise/graph/simulate.hpp>
 
 using namespace reprise;
+using namespace reprise::recording;
+using namespace reprise::replaying;
+using namespace reprise::residency;
+using namespace reprise::tensors;
+using namespace reprise::training;
 using namespace reprise::testing;
 using torch::Tensor;
 

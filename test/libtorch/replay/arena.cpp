@@ -14,6 +14,12 @@
 #include <reprise_test/temp_dir.hpp>
 
 using namespace reprise;
+using namespace reprise::base;
+using namespace reprise::cpu;
+using namespace reprise::recording;
+using namespace reprise::replaying;
+using namespace reprise::tensors;
+using namespace reprise::training;
 using namespace reprise::testing;
 using namespace reprise::literals;
 using reprise_test::TempDir;

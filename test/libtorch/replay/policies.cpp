@@ -7,6 +7,7 @@
 #include <reprise_test/step_archetypes.hpp>
 
 using namespace reprise;
+using namespace reprise::replaying;
 
 namespace {
 

@@ -14,6 +14,11 @@
 #include <reprise/libtorch/residency/memory_limit.hpp>
 
 using namespace reprise;
+using namespace reprise::cpu;
+using namespace reprise::replaying;
+using namespace reprise::residency;
+using namespace reprise::tensors;
+using namespace reprise::training;
 using namespace reprise::testing;
 using namespace reprise::literals;
 using torch::Tensor;

@@ -7,6 +7,11 @@
 #include <reprise/libtorch/residency/storage_events.hpp>
 
 using namespace reprise;
+using namespace reprise::checkpointing;
+using namespace reprise::cpu;
+using namespace reprise::residency;
+using namespace reprise::tensors;
+using namespace reprise::training;
 using namespace reprise::testing;
 using namespace reprise::literals;
 using torch::Tensor;

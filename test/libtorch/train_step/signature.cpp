@@ -12,6 +12,8 @@
 #include <reprise/libtorch/train_step.hpp>
 
 using namespace reprise;
+using namespace reprise::tensors;
+using namespace reprise::training;
 using torch::Tensor;
 
 namespace {

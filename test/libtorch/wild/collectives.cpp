@@ -5,6 +5,7 @@
 #include <reprise_test/wild.hpp>
 
 using namespace reprise;
+using namespace reprise::tensors;
 using namespace reprise::testing;
 using torch::Tensor;
 

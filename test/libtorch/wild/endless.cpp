@@ -7,6 +7,8 @@
 #include <reprise_test/wild.hpp>
 
 using namespace reprise;
+using namespace reprise::graphs;
+using namespace reprise::guided;
 using namespace reprise::testing;
 using torch::Tensor;
 

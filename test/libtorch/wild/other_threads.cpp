@@ -7,6 +7,8 @@
 #include <thread>
 
 using namespace reprise;
+using namespace reprise::replaying;
+using namespace reprise::training;
 using namespace reprise::testing;
 using namespace reprise::literals;
 using torch::Tensor;

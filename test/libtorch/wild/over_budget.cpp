@@ -4,6 +4,7 @@
 #include <reprise_test/wild.hpp>
 
 using namespace reprise;
+using namespace reprise::guided;
 using namespace reprise::testing;
 using torch::Tensor;
 

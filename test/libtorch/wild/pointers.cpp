@@ -7,6 +7,7 @@
 #include <thread>
 
 using namespace reprise;
+using namespace reprise::cpu;
 using namespace reprise::testing;
 using torch::Tensor;
 

@@ -4,6 +4,8 @@
 #include <reprise_test/guided.hpp>
 
 using namespace reprise;
+using namespace reprise::replaying;
+using namespace reprise::training;
 using namespace reprise::testing;
 using namespace reprise::literals;
 using torch::Tensor;

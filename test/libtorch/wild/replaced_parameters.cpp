@@ -5,6 +5,7 @@
 #include <reprise_test/eager.hpp>
 
 using namespace reprise;
+using namespace reprise::training;
 using namespace reprise::testing;
 using torch::Tensor;
 

@@ -8,6 +8,7 @@
 #include <reprise_test/wild.hpp>
 
 using namespace reprise;
+using namespace reprise::checkpointing;
 using namespace reprise::testing;
 using reprise_test::TempDir;
 using torch::Tensor;

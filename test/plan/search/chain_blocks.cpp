@@ -4,6 +4,7 @@
 #include <reprise_test/random_graphs.hpp>
 
 using namespace reprise;
+using namespace reprise::planning;
 
 TEST_CASE("a chain of single nodes is a chain of as many blocks") {
   const StepGraph graph = testing::chain_step(5);

@@ -4,6 +4,7 @@
 #include <reprise_test/random_graphs.hpp>
 
 using namespace reprise;
+using namespace reprise::planning;
 
 namespace {
 

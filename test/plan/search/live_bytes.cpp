@@ -3,6 +3,7 @@
 #include <reprise_test/catch.hpp>
 
 using namespace reprise;
+using namespace reprise::planning;
 
 TEST_CASE("the header's example: a storage and a workspace on one place") {
   LiveBytes live;

@@ -6,6 +6,7 @@
 #include <reprise/graph/simulate.hpp>
 
 using namespace reprise;
+using namespace reprise::planning;
 using namespace reprise::testing;
 
 TEST_CASE(

@@ -3,6 +3,7 @@
 #include <reprise_test/catch.hpp>
 
 using namespace reprise;
+using namespace reprise::planning;
 
 namespace {
 

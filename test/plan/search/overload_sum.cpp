@@ -5,8 +5,8 @@
 #include <reprise_test/catch.hpp>
 #include <reprise_test/random_graphs.hpp>
 
-using reprise::OverloadSum;
-using reprise::PeakTree;
+using reprise::planning::OverloadSum;
+using reprise::planning::PeakTree;
 
 TEST_CASE("what is above the limit is summed over all places") {
   OverloadSum o;

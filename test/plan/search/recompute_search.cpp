@@ -5,6 +5,7 @@
 #include <reprise_test/random_graphs.hpp>
 
 using namespace reprise;
+using namespace reprise::planning;
 
 TEST_CASE("the greedy search stays inside its work where the budget is hard to reach") {
   // Cones are long here and most drops fail: one look at the peak can cost as much as a whole

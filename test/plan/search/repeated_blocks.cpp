@@ -4,6 +4,7 @@
 #include <reprise_test/random_graphs.hpp>
 
 using namespace reprise;
+using namespace reprise::planning;
 using namespace reprise::testing;
 
 TEST_CASE("nodes in the middle of a chain are twins, those at its ends are not") {

@@ -10,6 +10,7 @@
 #include <reprise/graph/builder.hpp>
 
 using namespace reprise;
+using namespace reprise::planning;
 using reprise_test::toy_graph;
 
 namespace {

@@ -4,6 +4,7 @@
 #include <reprise_test/catch.hpp>
 
 using namespace reprise;
+using namespace reprise::planning;
 using namespace reprise::literals;
 
 TEST_CASE("the header's example: what reads before the update is broken, until it goes") {

@@ -5,6 +5,8 @@
 #include <reprise_test/random_graphs.hpp>
 
 using namespace reprise;
+using namespace reprise::graphs;
+using namespace reprise::planning;
 
 TEST_CASE("chain-dp finds the optimum of short chains") {
   for (std::size_t length : {4u, 5u, 6u, 7u}) {

@@ -6,6 +6,7 @@
 #include <reprise/plan/planner.hpp>
 
 using namespace reprise;
+using namespace reprise::planning;
 using namespace reprise::testing;
 
 TEST_CASE("no search beats the exhaustive one, and what it finds is valid and fits") {

@@ -14,6 +14,8 @@
 
 namespace reprise::testing {
 
+using namespace planning;
+
 /// Evicts any storage that it is asked about with this chance, after every op.
 struct EvictAtRandom : CostSizeStaleness {
   double chance = 1;

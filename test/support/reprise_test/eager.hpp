@@ -23,6 +23,8 @@
 
 namespace reprise::testing {
 
+using namespace training;
+
 /// A TrainStep that replays from the second call on, without running it under the recorder first.
 template <class LossFn>
 struct Replaying : TrainStep<LossFn> {

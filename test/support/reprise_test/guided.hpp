@@ -28,6 +28,8 @@
 
 namespace reprise::testing {
 
+using namespace planning;
+
 using namespace reprise::literals;
 using torch::Tensor;
 

@@ -39,7 +39,7 @@ class MemProbeArchetype {
   reprise::Bytes end_run() { return {}; }
 };
 
-static_assert(reprise::Timer<TimerArchetype> && !reprise::WaitingTimer<TimerArchetype>);
+static_assert(reprise::Timer<TimerArchetype> && !reprise::profiling::WaitingTimer<TimerArchetype>);
 static_assert(reprise::MemProbe<MemProbeArchetype>);
 
 }  // namespace reprise_test

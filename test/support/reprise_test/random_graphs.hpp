@@ -20,6 +20,8 @@
 
 namespace reprise::testing {
 
+using namespace graphs;
+
 /// Small, fast and the same everywhere (std distributions differ between libraries): splitmix64.
 class Rng {
  public:

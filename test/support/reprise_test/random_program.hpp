@@ -20,6 +20,8 @@
 
 namespace reprise::testing {
 
+using namespace tensors;
+
 enum Kind : std::size_t {
   add,
   mul,

@@ -16,6 +16,8 @@
 
 namespace reprise::testing {
 
+using namespace graphs;
+
 struct RandomScheduleOptions {
   /// recomputations asked for; fewer where the graph has nothing to recompute
   std::size_t insertions = 4;

@@ -8,6 +8,12 @@
 #include <reprise_test/toy_graph.hpp>
 
 using namespace reprise;
+using namespace reprise::graphs;
+using namespace reprise::packing;
+using namespace reprise::planning;
+using namespace reprise::profiling;
+using namespace reprise::reporting;
+using namespace reprise::rewriting;
 using namespace reprise::literals;
 using reprise_test::nodes;
 using reprise_test::refusal;

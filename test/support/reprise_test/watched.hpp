@@ -8,6 +8,8 @@
 
 namespace reprise::testing {
 
+using namespace tensors;
+
 template <class Impl>
 [[nodiscard]] bool has_host_hook(Impl& storage) {
   if constexpr (can_watch_host<Impl>) return storage.has_materializer();
@@ -20,8 +22,8 @@ template <class Impl>
 
 /// While it is in scope nobody is told when the host takes a pointer, as with LibTorch before 2.13.
 struct AsOlderLibTorch {
-  AsOlderLibTorch() { reprise::watches_host() = false; }
-  ~AsOlderLibTorch() { reprise::watches_host() = reprise::can_watch_host<>; }
+  AsOlderLibTorch() { reprise::tensors::watches_host() = false; }
+  ~AsOlderLibTorch() { reprise::tensors::watches_host() = reprise::tensors::can_watch_host<>; }
   AsOlderLibTorch(const AsOlderLibTorch&) = delete;
   AsOlderLibTorch& operator=(const AsOlderLibTorch&) = delete;
 };

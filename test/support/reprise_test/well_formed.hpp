@@ -20,7 +20,7 @@ namespace reprise_test {
       if (text.substr(i).starts_with(e)) return true;
     return false;
   };
-  if (!reprise::is_utf8(text)) return "not UTF-8";
+  if (!reprise::base::is_utf8(text)) return "not UTF-8";
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     if (byte < 0x20 && byte != '\n' && byte != '\t')

@@ -35,7 +35,7 @@
 #include <reprise/libtorch/torch/op_facts.hpp>
 #include <reprise/libtorch/torch/saved_tensors.hpp>
 
-namespace reprise {
+namespace reprise::checkpointing {
 
 struct CheckpointOptions {
   /// Results of these ops ("aten::mm") are kept from the forward; everything else is computed
@@ -199,4 +199,8 @@ class ItemOfFrame final : public SavedTensor {
   std::size_t index_;
 };
 
+}  // namespace reprise::checkpointing
+
+namespace reprise {
+using checkpointing::CheckpointOptions;
 }  // namespace reprise

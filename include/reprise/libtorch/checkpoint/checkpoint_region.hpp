@@ -29,15 +29,12 @@
 #include <reprise/libtorch/torch/dispatch_hook.hpp>
 #include <reprise/libtorch/torch/tensor_slots.hpp>
 
-namespace reprise {
+namespace reprise::checkpointing {
 
-namespace detail {
 inline at::Tensor copy_unseen(const at::Tensor& t) {
   const c10::impl::ExcludeDispatchKeyGuard unseen(DispatchHook::above());
   return t.clone();
 }
-
-}  // namespace detail
 
 /// Which storages were made inside of a region, and by which op last.
 class StoragesMadeInside {
@@ -227,7 +224,7 @@ class ForwardRegion final : public CheckpointRegion {
 
   void save_contents(const OpFacts& facts, const at::Tensor& t, bool is_argument) {
     OldContents old;
-    old.bytes = keep_own(detail::copy_unseen(bytes_of(t.storage(), t)), facts);
+    old.bytes = keep_own(copy_unseen(bytes_of(t.storage(), t)), facts);
     if (!is_argument) old.storage = t.storage();
     frame_->old.push_back(std::move(old));
     written_.emplace_back(t.storage().unsafeGetStorageImpl(), t.storage());
@@ -406,8 +403,6 @@ class RecomputeRegion final : public CheckpointRegion {
   std::vector<WriteMark> written_{};
 };
 
-namespace detail {
-
 /// A tensor that is no leaf and comes from nowhere: the function may write to it in place, as it
 /// could to the argument.
 template <class Node = torch::autograd::Identity>
@@ -475,8 +470,6 @@ class [[nodiscard]] OldContentsScope {
   std::vector<std::pair<at::Tensor, at::Tensor>> now_{};
 };
 
-}  // namespace detail
-
 inline void CheckpointFrame::recompute(int task) {
   if (running_)
     throw Error(Errc::recompute_failed,
@@ -491,8 +484,8 @@ inline void CheckpointFrame::recompute(int task) {
   } const running(running_);
   try {
     const AmbientScope as_then(then);
-    std::vector<at::Tensor> tensors = detail::arguments_again(*this);
-    const detail::OldContentsScope contents(*this);
+    std::vector<at::Tensor> tensors = arguments_again(*this);
+    const OldContentsScope contents(*this);
     RecomputeRegion region(*this);
     try {
       run(std::move(tensors));
@@ -512,4 +505,4 @@ inline void CheckpointFrame::recompute(int task) {
   });
 }
 
-}  // namespace reprise
+}  // namespace reprise::checkpointing

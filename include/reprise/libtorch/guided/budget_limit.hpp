@@ -21,7 +21,7 @@
 #include <reprise/libtorch/options/budget.hpp>
 #include <reprise/libtorch/options/run_options.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 class BudgetLimit {
  public:
@@ -101,4 +101,4 @@ class BudgetLimit {
   Bytes eager_above_{}, floor_above_{};    // of the largest step so far
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

@@ -15,7 +15,7 @@
 
 #include <reprise/libtorch/guided/guided_step.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 /// Joins another thread to the step, for as long as it is in scope there.
 class JoinedThread {
@@ -76,4 +76,4 @@ class BudgetStep {
   int exceptions_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

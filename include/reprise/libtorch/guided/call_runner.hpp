@@ -21,7 +21,7 @@
 #include <reprise/libtorch/record/recorder.hpp>
 #include <reprise/libtorch/torch/generator_state.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 class CallRunner {
  public:
@@ -160,4 +160,4 @@ class CallRunner {
   bool running_ = false;
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

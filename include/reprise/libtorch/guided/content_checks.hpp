@@ -23,9 +23,7 @@
 #include <reprise/base/hash_bytes.hpp>
 #include <reprise/libtorch/record/recording.hpp>
 
-namespace reprise {
-
-namespace detail {
+namespace reprise::guided {
 
 /// Of the bytes that a tensor shows; what lies between them may never have been written.
 [[nodiscard]] inline std::uint64_t digest_of(const c10::StorageImpl& storage, const Geometry& g) {
@@ -56,19 +54,17 @@ namespace detail {
   }
 }
 
-}  // namespace detail
-
 class ContentChecks {
  public:
   /// The call has not run: what its argument number k holds.
   void note_operand(const Call& call, NodeId node, std::size_t k, const Recording& recording,
                     const c10::StorageImpl& storage) {
     operands_[key(node, k)] =
-        detail::digest_of(storage, recording.values[call.reads[k].value.index].geometry);
+        digest_of(storage, recording.values[call.reads[k].value.index].geometry);
   }
   /// A call has made this.
   void note_result(const Recording& recording, ValueId value, const c10::StorageImpl& storage) {
-    results_[value.index] = detail::digest_of(storage, recording.values[value.index].geometry);
+    results_[value.index] = digest_of(storage, recording.values[value.index].geometry);
   }
 
   void check_operand(const Recording& recording, NodeId node, std::size_t k,
@@ -76,7 +72,7 @@ class ContentChecks {
     const auto it = operands_.find(key(node, k));
     const ValueId operand = recording.calls[node.index].reads[k].value;
     if (it != operands_.end() &&
-        it->second != detail::digest_of(storage, recording.values[operand.index].geometry))
+        it->second != digest_of(storage, recording.values[operand.index].geometry))
       throw Error(Errc::capture_failed, "verify: node " + std::to_string(node.index) + " (" +
                                             recording.calls[node.index].op_name() +
                                             ") must be recomputed, but its operand, " +
@@ -89,7 +85,7 @@ class ContentChecks {
                     bool recomputed) const {
     const auto it = results_.find(value.index);
     if (it == results_.end() ||
-        it->second == detail::digest_of(storage, recording.values[value.index].geometry))
+        it->second == digest_of(storage, recording.values[value.index].geometry))
       return;
     throw Error(
         Errc::capture_failed,
@@ -108,4 +104,4 @@ class ContentChecks {
   std::unordered_map<std::uint32_t, std::uint64_t> results_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

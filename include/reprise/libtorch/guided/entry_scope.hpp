@@ -14,7 +14,9 @@
 #include <mutex>
 #include <utility>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
+
+namespace reprise::guided {
 
 template <class Parts>
 class EntryScope;
@@ -77,4 +79,4 @@ class EntryScope {
   Entrance<Parts>& entrance_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

@@ -20,7 +20,7 @@
 #include <reprise/libtorch/options/reports.hpp>
 #include <reprise/plan/replanner.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 class GuidedMeter {
  public:
@@ -145,4 +145,4 @@ class GuidedMeter {
   Clock::time_point start_{};
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

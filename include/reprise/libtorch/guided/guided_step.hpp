@@ -30,7 +30,7 @@
 #include <reprise/libtorch/guided/step_limit.hpp>
 #include <reprise/libtorch/guided/step_parts.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 template <EvictionPolicy Policy>
 class GuidedStep final : public RecorderHooks,
@@ -345,4 +345,4 @@ class GuidedStep final : public RecorderHooks,
   mutable Entrance<Parts> entrance_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

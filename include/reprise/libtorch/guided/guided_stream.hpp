@@ -17,9 +17,7 @@
 #include <reprise/libtorch/record/recording.hpp>
 #include <reprise/plan/followed_plan.hpp>
 
-namespace reprise {
-
-namespace detail {
+namespace reprise::guided {
 
 /// Whether a call asks for the same op of the same values.
 [[nodiscard]] inline bool same_reads(const Call& a, const Call& b) {
@@ -40,14 +38,11 @@ namespace detail {
          a.geometry.strides == b.geometry.strides && a.geometry.dtype == b.geometry.dtype;
 }
 
-}  // namespace detail
-
 /// Whether two steps made the same stream of ops.
 [[nodiscard]] inline bool same_stream(const Recording& a, const Recording& b) {
-  return std::ranges::equal(a.values, b.values, detail::same_value) &&
+  return std::ranges::equal(a.values, b.values, same_value) &&
          std::ranges::equal(a.calls, b.calls, [](const Call& x, const Call& y) {
-           return detail::same_reads(x, y) && detail::same_results(x, y) &&
-                  x.repeatable == y.repeatable;
+           return same_reads(x, y) && same_results(x, y) && x.repeatable == y.repeatable;
          });
 }
 
@@ -56,18 +51,18 @@ namespace detail {
   const std::size_t calls = so_far.calls.size(), values = so_far.values.size();
   if (calls > known.calls.size() || values > known.values.size()) return false;
   for (std::size_t i = 0; i < calls; ++i)
-    if (!detail::same_reads(so_far.calls[i], known.calls[i]) ||
-        !detail::same_results(so_far.calls[i], known.calls[i]))
+    if (!same_reads(so_far.calls[i], known.calls[i]) ||
+        !same_results(so_far.calls[i], known.calls[i]))
       return false;
   for (std::size_t i = 0; i < values; ++i)
-    if (!detail::same_value(so_far.values[i], known.values[i])) return false;
+    if (!same_value(so_far.values[i], known.values[i])) return false;
   return true;
 }
 /// And goes on with `next`.
 [[nodiscard]] inline bool begins_like(const Recording& known, const Recording& so_far,
                                       const Call& next) {
   const std::size_t calls = so_far.calls.size();
-  return calls < known.calls.size() && detail::same_reads(next, known.calls[calls]) &&
+  return calls < known.calls.size() && same_reads(next, known.calls[calls]) &&
          begins_like(known, so_far);
 }
 
@@ -79,4 +74,4 @@ struct PlannedStream {
   std::optional<FollowedPlan> plan{};
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

@@ -31,7 +31,7 @@
 #include <reprise/plan/advice.hpp>
 #include <reprise/plan/replanner.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 /// The stages of a pipeline as guided steps ask them, whatever their types are.
 struct GuidedStages {
@@ -368,4 +368,4 @@ class KnownSequences {
   int new_in_a_row_ = 0;
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

@@ -21,7 +21,7 @@
 #include <reprise/libtorch/record/recording_tables.hpp>
 #include <reprise/libtorch/residency/residency.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 /// Holds values in memory that no storage of the step knows of: a plan's copies.
 struct ValueSource {
@@ -262,4 +262,4 @@ class Lineage {
   std::uint32_t count_ = 0;
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

@@ -12,7 +12,7 @@
 #include <reprise/libtorch/guided/plan_instances.hpp>
 #include <reprise/libtorch/guided/rematerializer.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 class OccurrenceRunner {
  public:
@@ -104,4 +104,4 @@ class OccurrenceRunner {
   PlanInstances& instances_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

@@ -15,7 +15,7 @@
 #include <reprise/libtorch/guided/rematerializer.hpp>
 #include <reprise/plan/eviction.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 template <EvictionPolicy Policy>
 class OnlineEviction {
@@ -142,4 +142,4 @@ class OnlineEviction {
   bool on_ = false;
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

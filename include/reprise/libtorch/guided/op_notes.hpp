@@ -10,7 +10,7 @@
 
 #include <reprise/libtorch/guided/rematerializer.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 class OpNotes {
  public:
@@ -169,4 +169,4 @@ class OpNotes {
   bool watches_sources_ = true;
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

@@ -8,7 +8,7 @@
 
 #include <reprise/libtorch/guided/plan_follower.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 class PlanChoice {
  public:
@@ -61,4 +61,4 @@ class PlanChoice {
   bool entered_late_ = false;
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

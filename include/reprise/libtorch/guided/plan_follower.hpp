@@ -25,7 +25,7 @@
 #include <reprise/libtorch/guided/rematerializer.hpp>
 #include <reprise/libtorch/record/gradient_sums.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 class PlanFollower final : public ValueSource {
  public:
@@ -135,12 +135,11 @@ class PlanFollower final : public ValueSource {
 
   [[nodiscard]] bool is_call(NodeId node, const Call& call) {
     const Recording& known = *sequence_->recording;
-    return node.index < known.calls.size() && detail::same_reads(call, known.calls[node.index]) &&
+    return node.index < known.calls.size() && same_reads(call, known.calls[node.index]) &&
            has_values(known);
   }
   [[nodiscard]] bool has_results(NodeId node) {
-    return detail::same_results(recording().calls[node.index],
-                                sequence_->recording->calls[node.index]) &&
+    return same_results(recording().calls[node.index], sequence_->recording->calls[node.index]) &&
            has_values(*sequence_->recording);
   }
 
@@ -299,7 +298,7 @@ class PlanFollower final : public ValueSource {
   [[nodiscard]] bool has_values(const Recording& known) {
     for (; compared_ < recording().values.size(); ++compared_)
       if (compared_ >= known.values.size() ||
-          !detail::same_value(recording().values[compared_], known.values[compared_]))
+          !same_value(recording().values[compared_], known.values[compared_]))
         return false;
     return true;
   }
@@ -322,4 +321,4 @@ class PlanFollower final : public ValueSource {
   bool recomputed_off_plan_ = false;
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

@@ -17,7 +17,7 @@
 #include <reprise/libtorch/residency/residency.hpp>
 #include <reprise/plan/followed_plan.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 class PlanInstances {
  public:
@@ -155,4 +155,4 @@ class PlanInstances {
   std::unordered_map<std::uint32_t, std::uint32_t> copy_of_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

@@ -10,7 +10,7 @@
 #include <reprise/libtorch/device/cpu/counting_allocator.hpp>
 #include <reprise/libtorch/guided/step_limit.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 class PointerAccess {
  public:
@@ -34,4 +34,4 @@ class PointerAccess {
   bool throws_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

@@ -14,7 +14,7 @@
 #include <reprise/base/error.hpp>
 #include <reprise/libtorch/guided/lineage.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 /// What a call needs while it runs must not be given up to make room for it.
 class ScopedPins {
@@ -80,4 +80,4 @@ struct RecordedCone {
   return cone;
 }
 
-}  // namespace reprise
+}  // namespace reprise::guided

@@ -30,7 +30,7 @@
 #include <reprise/libtorch/guided/step_counters.hpp>
 #include <reprise/libtorch/residency/storage_events.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 /// What the step does when the Rematerializer changes what is in memory.
 struct RematerializerListener {
@@ -336,4 +336,4 @@ class Rematerializer {
   bool restoring_ = false;  // everything that is evicted is restored
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

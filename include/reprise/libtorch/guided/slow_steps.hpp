@@ -14,7 +14,7 @@
 #include <reprise/libtorch/guided/known_sequences.hpp>
 #include <reprise/libtorch/options/memory_budget_options.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 class SlowSteps {
  public:
@@ -78,4 +78,4 @@ class SlowSteps {
   bool told_ = false;
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

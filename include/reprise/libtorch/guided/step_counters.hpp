@@ -7,7 +7,7 @@
 
 #include <reprise/base/units.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 struct GuidedStepCounters {
   std::int64_t recomputed = 0;  ///< ops that were recomputed
@@ -24,4 +24,4 @@ struct GuidedStepCounters {
   std::string divergence{};
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

@@ -17,7 +17,7 @@
 #include <reprise/libtorch/residency/residency.hpp>
 #include <reprise/plan/shares.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 class StepLimit {
  public:
@@ -76,4 +76,4 @@ class StepLimit {
   bool went_over_ = false;
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

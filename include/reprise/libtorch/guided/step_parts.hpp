@@ -19,7 +19,7 @@
 #include <reprise/libtorch/guided/plan_follower.hpp>
 #include <reprise/libtorch/guided/summand_takeover.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 template <EvictionPolicy Policy>
 struct StepParts {
@@ -111,4 +111,4 @@ struct StepParts {
   }
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

@@ -12,7 +12,7 @@
 #include <reprise/libtorch/guided/lineage.hpp>
 #include <reprise/libtorch/record/recorder.hpp>
 
-namespace reprise {
+namespace reprise::guided {
 
 class SummandTakeover {
  public:
@@ -65,4 +65,4 @@ class SummandTakeover {
   StorageIndex storage_ = no_storage;
 };
 
-}  // namespace reprise
+}  // namespace reprise::guided

@@ -19,7 +19,7 @@
 #include <reprise/base/free_memory.hpp>
 #include <reprise/base/units.hpp>
 
-namespace reprise {
+namespace reprise::options {
 
 /// For a MemoryBudget that takes what the machine has free, and says how much that is.
 struct Fit {};
@@ -82,4 +82,10 @@ struct Budget {
   }
 };
 
+}  // namespace reprise::options
+
+namespace reprise {
+using options::Budget;
+using options::Fit;
+using options::fit;
 }  // namespace reprise

@@ -13,7 +13,7 @@
 #include <reprise/libtorch/options/reports.hpp>
 #include <reprise/libtorch/options/run_options.hpp>
 
-namespace reprise {
+namespace reprise::options {
 
 /// What to do where one op alone needs more than the budget.
 enum class OverBudget : std::uint8_t {
@@ -51,4 +51,10 @@ struct MemoryBudgetOptions {
   std::function<void(const GuidedStepReport&)> on_step{};
 };
 
+}  // namespace reprise::options
+
+namespace reprise {
+using options::MemoryBudgetOptions;
+using options::OverBudget;
+using options::WhenSlow;
 }  // namespace reprise

@@ -13,7 +13,7 @@
 
 #include <reprise/base/units.hpp>
 
-namespace reprise {
+namespace reprise::options {
 
 /// One step, as both fronts measure it.
 struct StepReport {
@@ -107,4 +107,13 @@ struct GuidedCounters : StepCounters {
   Bytes moved{};
 };
 
+}  // namespace reprise::options
+
+namespace reprise {
+using options::GuidedCounters;
+using options::GuidedStepReport;
+using options::StepCounters;
+using options::StepReport;
+using options::TrainStepCounters;
+using options::TrainStepReport;
 }  // namespace reprise

@@ -15,7 +15,7 @@
 #include <reprise/plan/request.hpp>
 #include <reprise/plan/step_plans.hpp>
 
-namespace reprise {
+namespace reprise::options {
 
 struct RunOptions {
   std::string name = "step";
@@ -57,4 +57,8 @@ struct RunOptions {
   return free > Bytes{0} ? live + Bytes{free.count / 5 * 4} : Bytes{0};
 }
 
+}  // namespace reprise::options
+
+namespace reprise {
+using options::RunOptions;
 }  // namespace reprise

@@ -15,7 +15,7 @@
 #include <reprise/libtorch/options/reports.hpp>
 #include <reprise/libtorch/options/run_options.hpp>
 
-namespace reprise {
+namespace reprise::options {
 
 /// What happens where no plan fits the budget, or a step cannot be captured.
 enum class OnFallback : std::uint8_t {
@@ -35,4 +35,9 @@ struct TrainStepOptions {
   std::function<void(const TrainStepReport&)> on_step{};
 };
 
+}  // namespace reprise::options
+
+namespace reprise {
+using options::OnFallback;
+using options::TrainStepOptions;
 }  // namespace reprise

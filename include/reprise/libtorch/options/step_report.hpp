@@ -20,7 +20,7 @@
 #include <reprise/report/markup.hpp>
 #include <reprise/report/pictures.hpp>
 
-namespace reprise {
+namespace reprise::options {
 
 /// The plan's part of the page: both memory curves, a table of what runs again, and the frontier
 /// where there is one.
@@ -90,4 +90,4 @@ inline void write_step_report(const std::filesystem::path& file, const StepGraph
   write_file_atomically(file.string(), step_report(graph, plan, curve, summary));
 }
 
-}  // namespace reprise
+}  // namespace reprise::options

@@ -19,9 +19,7 @@
 #include <reprise/base/units.hpp>
 #include <reprise/libtorch/options/reports.hpp>
 
-namespace reprise {
-
-namespace detail {
+namespace reprise::options {
 
 /// "95 replayed, 4 rechecked": what there was none of is left out.
 class Listing {
@@ -59,13 +57,11 @@ inline std::string summary_of(const StepReport& last) {
   return out + "\n";
 }
 
-}  // namespace detail
-
 /// `resident`: what the process has grown by, as the system counts it; 0 leaves it out.
 [[nodiscard]] inline std::string step_summary(const std::string& name,
                                               const TrainStepCounters& counters,
                                               const TrainStepReport& last, Bytes resident = {}) {
-  detail::Listing ways;
+  Listing ways;
   ways.add(counters.captures, "captured");
   ways.add(counters.replays, "replayed");
   ways.add(counters.rechecks, "rechecked");
@@ -74,15 +70,15 @@ inline std::string summary_of(const StepReport& last) {
   ways.add(counters.eager_runs, "without a graph");
   ways.add(counters.fallbacks, "by spilling");
   std::ostringstream out;
-  out << detail::summary_head(name, counters, ways) << detail::summary_of(last);
+  out << summary_head(name, counters, ways) << summary_of(last);
   out << "  reserved    " << format_bytes(last.reserved_peak);
   if (last.arena > Bytes{0}) out << ", an arena of " << format_bytes(last.arena) << " included";
   if (last.arena_misses > 0)
-    out << "; " << detail::count_of(last.arena_misses, "allocation", "allocations")
+    out << "; " << count_of(last.arena_misses, "allocation", "allocations")
         << " did not match the arena's plan";
-  out << "\n  recomputed  " << detail::count_of(last.recomputed, "op", "ops")
-      << " in the last step, " << format_time(last.predicted_extra_time) << " predicted, of "
-      << format_time(last.time) << '\n';
+  out << "\n  recomputed  " << count_of(last.recomputed, "op", "ops") << " in the last step, "
+      << format_time(last.predicted_extra_time) << " predicted, of " << format_time(last.time)
+      << '\n';
   if (resident > Bytes{0})
     out << "  process     has grown by " << format_bytes(resident) << " (resident, at most)\n";
   if (counters.differences > 0)
@@ -93,17 +89,22 @@ inline std::string summary_of(const StepReport& last) {
 [[nodiscard]] inline std::string guided_summary(const std::string& name,
                                                 const GuidedCounters& counters,
                                                 const GuidedStepReport& last) {
-  detail::Listing ways;
+  Listing ways;
   ways.add(counters.planned_steps, "planned");
   ways.add(counters.online_steps, "online");
   ways.add(counters.fitting_steps, "that fit without a plan");
   ways.add(counters.block_steps, "with checkpoints of their own");
   std::ostringstream out;
-  out << detail::summary_head(name, counters, ways) << detail::summary_of(last);
-  out << "  recomputed  " << detail::count_of(last.recomputed, "op", "ops") << " in the last step, "
+  out << summary_head(name, counters, ways) << summary_of(last);
+  out << "  recomputed  " << count_of(last.recomputed, "op", "ops") << " in the last step, "
       << format_time(last.extra_time) << " of " << format_time(last.time) << "\n  spilled     "
       << format_bytes(counters.moved) << " in all\n";
   return out.str();
 }
 
+}  // namespace reprise::options
+
+namespace reprise {
+using options::guided_summary;
+using options::step_summary;
 }  // namespace reprise

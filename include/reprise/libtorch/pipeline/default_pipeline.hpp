@@ -26,7 +26,7 @@
 #include <reprise/profile/timers/steady_timer.hpp>
 #include <reprise/rewrite/rewriter.hpp>
 
-namespace reprise {
+namespace reprise::pipelines {
 
 using DefaultPipeline =
     Pipeline<Profiler<SteadyTimer, AllocatorProbe>, Planner<MeasuredCost, AnyStrategy>,
@@ -65,4 +65,8 @@ template <class Cost, class Policy>
   return stage(Planner<Cost, AnyStrategy>{AnyStrategy(run.strategy), planner.cost()});
 }
 
+}  // namespace reprise::pipelines
+
+namespace reprise {
+using pipelines::DefaultPipeline;
 }  // namespace reprise

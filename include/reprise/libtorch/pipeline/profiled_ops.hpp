@@ -12,7 +12,7 @@
 #include <reprise/profile/profiler.hpp>
 #include <reprise/profile/timers/steady_timer.hpp>
 
-namespace reprise {
+namespace reprise::pipelines {
 
 template <class T, class P>
 class ProfiledOps final : public OpTimer {
@@ -34,4 +34,4 @@ class ProfiledOps final : public OpTimer {
   Profiler<T, P>& profiler_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::pipelines

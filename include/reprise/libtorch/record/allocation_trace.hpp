@@ -20,7 +20,7 @@
 #include <reprise/libtorch/device/cpu/counting_allocator.hpp>
 #include <reprise/libtorch/record/recorder.hpp>
 
-namespace reprise {
+namespace reprise::recording {
 
 struct TracedAllocation {
   static constexpr std::uint32_t workspace = ~std::uint32_t{0};
@@ -123,4 +123,4 @@ struct TraceHooks final : RecorderHooks {
   AllocationNotes notes_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::recording

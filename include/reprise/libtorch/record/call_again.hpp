@@ -20,9 +20,7 @@
 #include <reprise/libtorch/record/recording.hpp>
 #include <reprise/libtorch/torch/dispatch_hook.hpp>
 
-namespace reprise {
-
-namespace detail {
+namespace reprise::recording {
 
 // Fills one list from the slots that belong to it, which stand together. Returns the index of the
 // next slot.
@@ -37,8 +35,6 @@ std::size_t fill_list(c10::IValue& argument, List list, const Slots& slots, std:
   return k;
 }
 
-}  // namespace detail
-
 /// Puts tensors where a recorded call's arguments have none. `slots` say where (an argument, an
 /// element of it where it is a list), `tensor_at(k)` gives the tensor for slots[k]; an undefined
 /// one is left out.
@@ -51,9 +47,9 @@ void fill_arguments(std::vector<c10::IValue>& arguments, const Slots& slots,
       if (const at::Tensor& tensor = tensor_at(k); tensor.defined()) argument = tensor;
       ++k;
     } else if (argument.isTensorList()) {
-      k = detail::fill_list(argument, argument.toTensorList().copy(), slots, k, tensor_at);
+      k = fill_list(argument, argument.toTensorList().copy(), slots, k, tensor_at);
     } else {
-      k = detail::fill_list(argument, argument.toOptionalTensorList().copy(), slots, k, tensor_at);
+      k = fill_list(argument, argument.toOptionalTensorList().copy(), slots, k, tensor_at);
     }
   }
 }
@@ -97,4 +93,4 @@ void fill_arguments(std::vector<c10::IValue>& arguments, const Slots& slots,
              : results[slot.index].toListRef()[static_cast<std::size_t>(slot.element)].toTensor();
 }
 
-}  // namespace reprise
+}  // namespace reprise::recording

@@ -15,7 +15,7 @@
 #include <reprise/libtorch/record/recording_tables.hpp>
 #include <reprise/libtorch/record/scope.hpp>
 
-namespace reprise {
+namespace reprise::recording {
 
 class CallContext {
  public:
@@ -93,4 +93,4 @@ class CallContext {
   std::uint64_t sequence_ = 0;
 };
 
-}  // namespace reprise
+}  // namespace reprise::recording

@@ -29,7 +29,7 @@
 #include <reprise/libtorch/torch/model_tensors.hpp>
 #include <reprise/libtorch/torch/step_arguments.hpp>
 
-namespace reprise {
+namespace reprise::recording {
 
 /// An optimizer as capture sees it: something to call after backward(). Made from a pointer to any
 /// torch::optim optimizer.
@@ -107,8 +107,6 @@ class CapturedStep {
   BoundTensors bound_;
 };
 
-namespace detail {
-
 inline void add_tensors(std::vector<at::Tensor>& out, c10::ArrayRef<c10::IValue> values) {
   for (const c10::IValue& value : values) {
     if (value.isTensor()) {
@@ -185,25 +183,23 @@ inline void run_backward(const std::vector<at::Tensor>& results) {
   if (at::GradMode::is_enabled()) results.front().backward();
 }
 
-}  // namespace detail
-
 /// The part of capture() that does not depend on the types of model and arguments. `run` gives the
 /// loss function's results.
 template <class Run>
 [[nodiscard]] CapturedStep capture_step(const ModelTensors& model, const StepArguments& arguments,
                                         Run&& run, const CaptureOptions& options) {
-  const std::vector<NamedTensor> leaves = detail::leaves_of(model, arguments);
+  const std::vector<NamedTensor> leaves = leaves_of(model, arguments);
   CapturedStep step;
   std::optional<MemoryLimit> limit;
-  detail::LimitHooks hooks;
+  LimitHooks hooks;
   hooks.next = options.hooks;
   if (options.memory_limit > Bytes{0}) {
     hooks.limit = &limit.emplace(options.memory_limit, options.spill_folder);
     if (options.held_at_start) limit->leave_out_other_threads(*options.held_at_start);
-    detail::include_everything(*limit, model, arguments, leaves);
+    include_everything(*limit, model, arguments, leaves);
   }
   Recorder recorder(limit ? &hooks : options.hooks);
-  detail::know_everything(recorder, model, arguments);
+  know_everything(recorder, model, arguments);
   std::vector<bool> had_gradient(leaves.size(), false);
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     had_gradient[i] = leaves[i].tensor.is_leaf() && leaves[i].tensor.grad().defined();
@@ -214,7 +210,7 @@ template <class Run>
 
   std::vector<at::Tensor> results = run();
   recorder.enter(Phase::backward);
-  detail::run_backward(results);
+  run_backward(results);
   if (options.optimizer.step) {
     recorder.enter(Phase::optimizer);
     options.optimizer.step();
@@ -280,7 +276,7 @@ template <class Model, class LossFn, class... Arguments>
   if (!step.refusal().empty() && !options.optimizer.step)
     throw Error(Errc::capture_failed,
                 step.refusal() + ". The step itself was carried out: its gradients may be used.");
-  step.bind({tensors, flat.tensors, detail::leaves_of(tensors, flat)});
+  step.bind({tensors, flat.tensors, leaves_of(tensors, flat)});
   return step;
 }
 
@@ -291,4 +287,11 @@ requires(!(std::is_same_v<std::remove_cvref_t<Arguments>, CaptureOptions> || ...
   return capture(model, std::forward<LossFn>(loss_fn), CaptureOptions{}, arguments...);
 }
 
+}  // namespace reprise::recording
+
+namespace reprise {
+using recording::capture;
+using recording::CapturedOptimizer;
+using recording::CapturedStep;
+using recording::CaptureOptions;
 }  // namespace reprise

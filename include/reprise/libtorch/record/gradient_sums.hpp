@@ -23,9 +23,7 @@
 #include <reprise/graph/step_graph.hpp>
 #include <reprise/libtorch/record/recording.hpp>
 
-namespace reprise {
-
-namespace detail {
+namespace reprise::recording {
 
 /// a + b, on the CPU, and nothing else.
 inline bool is_plain_sum(const Call& call) {
@@ -72,17 +70,15 @@ inline bool is_worth_it(const Recording& recording, ValueId sum, bool outlives_s
          64 * recording.values[sum.index].bytes.count >= (recording.peak - recording.base).count;
 }
 
-}  // namespace detail
-
 /// By value: the summand that it may be written over; none for all others.
 [[nodiscard]] inline std::vector<ValueId> summands_to_overwrite(const Recording& recording) {
   std::vector<ValueId> found(recording.values.size());
-  if (std::ranges::none_of(recording.calls, detail::is_plain_sum)) return found;
+  if (std::ranges::none_of(recording.calls, is_plain_sum)) return found;
   const std::size_t never = recording.calls.size();
-  const std::vector<std::size_t> last = detail::last_reads(recording, never);
+  const std::vector<std::size_t> last = last_reads(recording, never);
   for (std::size_t i = 0; i < recording.calls.size(); ++i) {
     const Call& call = recording.calls[i];
-    if (!detail::is_plain_sum(call)) continue;
+    if (!is_plain_sum(call)) continue;
     const ValueId sum = call.results[0].value, a = call.reads[0].value, b = call.reads[1].value;
     const bool fresh = !recording.values[sum.index].alias_of.valid() &&
                        !recording.values[sum.index].overwrites.valid();
@@ -91,13 +87,12 @@ inline bool is_worth_it(const Recording& recording, ValueId sum, bool outlives_s
     // one is converted first, into a block
     if (recording.values[a.index].geometry.dtype != recording.values[b.index].geometry.dtype)
       continue;
-    if (!detail::is_worth_it(recording, sum, last[sum.index] == never)) continue;
+    if (!is_worth_it(recording, sum, last[sum.index] == never)) continue;
     // what came last is what is made again most easily, should anybody ask for it
     for (ValueId summand : {b, a}) {
       const ValueId root = recording.owner_of(summand);
       const bool ends_here = recording.values[root.index].producer.valid() && last[root.index] == i;
-      if (found[sum.index].valid() || !ends_here || !detail::lies_alike(recording, sum, summand))
-        continue;
+      if (found[sum.index].valid() || !ends_here || !lies_alike(recording, sum, summand)) continue;
       found[sum.index] = summand;
     }
   }
@@ -111,4 +106,4 @@ inline bool is_worth_it(const Recording& recording, ValueId sum, bool outlives_s
   return recording.values[v.index].overwrites.valid() ? ValueId{} : graph.value(v).overwrites;
 }
 
-}  // namespace reprise
+}  // namespace reprise::recording

@@ -20,9 +20,7 @@
 #include <reprise/libtorch/record/gradient_sums.hpp>
 #include <reprise/libtorch/record/recording.hpp>
 
-namespace reprise {
-
-namespace detail {
+namespace reprise::recording {
 
 /// As JSON; what is not UTF-8 becomes question marks.
 inline std::string string_text(std::string_view text) {
@@ -132,8 +130,6 @@ inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& ca
   return inputs;
 }
 
-}  // namespace detail
-
 [[nodiscard]] inline StepGraph graph_of(const Recording& recording, std::string name) {
   GraphBuilder builder(std::move(name));
   builder.reserve(recording.calls.size(), recording.values.size());
@@ -156,7 +152,7 @@ inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& ca
                        .initial = value.initial,
                        .alias_of = value.alias_of,
                        .overwrites = summands[i].valid() ? summands[i] : value.overwrites,
-                       .extra = detail::value_extra(recording, ValueId{i})});
+                       .extra = value_extra(recording, ValueId{i})});
   }
   for (std::size_t i = 0; i < recording.calls.size(); ++i) {
     const Call& call = recording.calls[i];
@@ -171,12 +167,12 @@ inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& ca
                       .workspace = call.workspace,
                       .recomputable = call.repeatable && !over_summand,
                       .forward = call.forward,
-                      .extra = detail::node_extra(call)},
-                     detail::inputs_of(recording, call), outputs, call.updates);
+                      .extra = node_extra(call)},
+                     inputs_of(recording, call), outputs, call.updates);
   }
   for (ValueId v : recording.outputs) builder.add_output(v);
   for (ValueId v : recording.kept) builder.add_output(v);
   return std::move(builder).build();
 }
 
-}  // namespace reprise
+}  // namespace reprise::recording

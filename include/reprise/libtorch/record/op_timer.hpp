@@ -6,7 +6,7 @@
 
 #include <reprise/base/units.hpp>
 
-namespace reprise {
+namespace reprise::recording {
 
 struct OpTimer {
   virtual ~OpTimer() = default;
@@ -16,4 +16,4 @@ struct OpTimer {
   virtual Microseconds stop() = 0;
 };
 
-}  // namespace reprise
+}  // namespace reprise::recording

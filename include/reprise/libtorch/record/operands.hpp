@@ -18,7 +18,7 @@
 #include <reprise/libtorch/record/wrapped_numbers.hpp>
 #include <reprise/libtorch/torch/kept_lists.hpp>
 
-namespace reprise {
+namespace reprise::recording {
 
 /// What may hold tensors, or anything else, for as long as it lives: c10d's works hold what they
 /// send.
@@ -183,4 +183,4 @@ class OperandReader {
   bool forbids_foreign_ = false;
 };
 
-}  // namespace reprise
+}  // namespace reprise::recording

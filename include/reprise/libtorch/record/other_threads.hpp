@@ -15,7 +15,7 @@
 
 #include <reprise/base/one_per_process.hpp>
 
-namespace reprise {
+namespace reprise::recording {
 
 /// A recorder that wants to know.
 struct PointerListener {
@@ -63,4 +63,4 @@ class OtherThreads {
   }
 };
 
-}  // namespace reprise
+}  // namespace reprise::recording

@@ -36,7 +36,7 @@
 #include <reprise/libtorch/torch/dispatch_hook.hpp>
 #include <reprise/libtorch/torch/generator_state.hpp>
 
-namespace reprise {
+namespace reprise::recording {
 
 class Recorder final : public DispatchHook, public PointerListener {
  public:
@@ -292,4 +292,4 @@ class Recorder final : public DispatchHook, public PointerListener {
   std::vector<StorageIndex> written_;                       // by the running op
 };
 
-}  // namespace reprise
+}  // namespace reprise::recording

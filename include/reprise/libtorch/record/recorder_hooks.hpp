@@ -12,7 +12,7 @@
 #include <reprise/libtorch/record/recording.hpp>
 #include <reprise/libtorch/residency/storage_record.hpp>
 
-namespace reprise {
+namespace reprise::recording {
 
 struct RecorderHooks {
   virtual ~RecorderHooks() = default;
@@ -38,4 +38,4 @@ struct RecorderHooks {
   virtual void host_wrote(StorageIndex /*storage*/) {}
 };
 
-}  // namespace reprise
+}  // namespace reprise::recording

@@ -31,7 +31,7 @@
 #include <reprise/libtorch/torch/op_facts.hpp>
 #include <reprise/libtorch/torch/switches.hpp>
 
-namespace reprise {
+namespace reprise::recording {
 
 /// Where a replayed step finds a value that it does not make itself.
 enum class Origin : std::uint8_t {
@@ -187,4 +187,8 @@ struct Recording {
   }
 };
 
+}  // namespace reprise::recording
+
+namespace reprise {
+using recording::Recording;
 }  // namespace reprise

@@ -19,7 +19,7 @@
 #include <reprise/libtorch/record/recording.hpp>
 #include <reprise/libtorch/residency/storage_record.hpp>
 
-namespace reprise {
+namespace reprise::recording {
 
 class RecordingTables {
  public:
@@ -224,4 +224,4 @@ class RecordingTables {
   Phase phase_ = Phase::forward;
 };
 
-}  // namespace reprise
+}  // namespace reprise::recording

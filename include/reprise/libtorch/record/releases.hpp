@@ -12,7 +12,7 @@
 
 #include <reprise/libtorch/record/recording_tables.hpp>
 
-namespace reprise {
+namespace reprise::recording {
 
 class Releases {
  public:
@@ -59,4 +59,4 @@ class Releases {
   std::size_t count_ = 0;
 };
 
-}  // namespace reprise
+}  // namespace reprise::recording

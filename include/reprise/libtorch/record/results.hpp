@@ -18,7 +18,7 @@
 #include <reprise/libtorch/record/user_access.hpp>
 #include <reprise/libtorch/torch/dispatch_hook.hpp>
 
-namespace reprise {
+namespace reprise::recording {
 
 /// A storage that the running op is about to write.
 struct PendingWrite {
@@ -239,4 +239,4 @@ class ResultNotes {
   UserAccess& access_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::recording

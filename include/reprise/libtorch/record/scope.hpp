@@ -10,19 +10,19 @@
 #include <utility>
 #include <vector>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
 
-namespace detail {
+namespace reprise::recording {
+
 inline std::vector<std::string>& open_scopes() {
   thread_local std::vector<std::string> names;
   return names;
 }
-}  // namespace detail
 
 class [[nodiscard]] Scope {
  public:
-  explicit Scope(std::string name) { detail::open_scopes().push_back(std::move(name)); }
-  ~Scope() { detail::open_scopes().pop_back(); }
+  explicit Scope(std::string name) { open_scopes().push_back(std::move(name)); }
+  ~Scope() { open_scopes().pop_back(); }
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 };
@@ -32,8 +32,13 @@ class [[nodiscard]] Scope {
 /// The open scopes, outermost first, joined by '/'.
 [[nodiscard]] inline std::string current_scope() {
   std::string path;
-  for (const std::string& name : detail::open_scopes()) path += (path.empty() ? "" : "/") + name;
+  for (const std::string& name : open_scopes()) path += (path.empty() ? "" : "/") + name;
   return path;
 }
 
+}  // namespace reprise::recording
+
+namespace reprise {
+using recording::Scope;
+using recording::scope;
 }  // namespace reprise

@@ -23,7 +23,7 @@
 #include <reprise/libtorch/record/recorder_hooks.hpp>
 #include <reprise/libtorch/record/recording_tables.hpp>
 
-namespace reprise {
+namespace reprise::recording {
 
 class UserAccess {
  public:
@@ -195,4 +195,4 @@ class UserAccess {
   std::unordered_map<StorageIndex, std::vector<StorageIndex>> sharing_;  // memory, with these
 };
 
-}  // namespace reprise
+}  // namespace reprise::recording

@@ -18,7 +18,7 @@
 #include <reprise/libtorch/device/cpu/counting_allocator.hpp>
 #include <reprise/libtorch/record/recording_tables.hpp>
 
-namespace reprise {
+namespace reprise::recording {
 
 class WrappedNumbers {
  public:
@@ -126,4 +126,4 @@ class WrappedNumbers {
   bool shares_values_ = true;
 };
 
-}  // namespace reprise
+}  // namespace reprise::recording

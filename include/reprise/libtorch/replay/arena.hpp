@@ -41,7 +41,7 @@
 #include <reprise/libtorch/replay/arena_layout.hpp>
 #include <reprise/libtorch/replay/step_memory.hpp>
 
-namespace reprise {
+namespace reprise::replaying {
 
 /// The bytes. They live until the arena has let go of them and every block in them is dead.
 class ArenaBlock final : public BlockSource {
@@ -281,4 +281,8 @@ class ArenaMemory {
 };
 static_assert(StepMemory<ArenaMemory>);
 
+}  // namespace reprise::replaying
+
+namespace reprise {
+using replaying::ArenaMemory;
 }  // namespace reprise

@@ -34,7 +34,7 @@
 #include <reprise/pack/page_give_backs.hpp>
 #include <reprise/rewrite/rewriting.hpp>
 
-namespace reprise {
+namespace reprise::replaying {
 
 struct PlannedBlock {
   static constexpr std::int64_t outside = -1;
@@ -78,8 +78,6 @@ struct ArenaLayout {
   /// What it takes to run: the arena and everything outside of it.
   [[nodiscard]] Bytes reserved() const { return counted + outside; }
 };
-
-namespace detail {
 
 class ArenaLayouter {
  public:
@@ -303,8 +301,6 @@ class ArenaLayouter {
   ArenaLayout layout_;
 };
 
-}  // namespace detail
-
 /// `results`: how many of the step's outputs are what the loss function returns; the others are
 /// gradients. `enough`: a ArenaLayout::reserved() that is small enough, where packing may stop; 0:
 /// as small as it can be had.
@@ -312,7 +308,11 @@ class ArenaLayouter {
                                               const Rewriting& rewriting,
                                               const AllocationTrace& trace, std::size_t results,
                                               Bytes enough = {}) {
-  return detail::ArenaLayouter{recording, rewriting, trace, results}.make(enough);
+  return ArenaLayouter{recording, rewriting, trace, results}.make(enough);
 }
 
+}  // namespace reprise::replaying
+
+namespace reprise {
+using replaying::ArenaLayout;
 }  // namespace reprise

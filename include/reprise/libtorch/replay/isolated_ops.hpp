@@ -25,7 +25,7 @@
 #include <reprise/libtorch/torch/dispatch_hook.hpp>
 #include <reprise/profile/profiler.hpp>
 
-namespace reprise {
+namespace reprise::replaying {
 
 struct IsolatedTimes {
   std::vector<Microseconds> time{};                  ///< by NodeId
@@ -34,8 +34,6 @@ struct IsolatedTimes {
   /// ops that made tensors did not suit; they keep their time at capture
   std::size_t failed = 0;
 };
-
-namespace detail {
 
 /// Everything that decides what an op does, except the data.
 inline std::string op_signature(const Recording& recording, const Call& call) {
@@ -91,8 +89,6 @@ inline std::vector<Microseconds> time_one(const Recording& recording, const Call
   return samples;
 }
 
-}  // namespace detail
-
 [[nodiscard]] inline IsolatedTimes time_isolated_ops(const Recording& recording,
                                                      const ProfileOptions& options) {
   const c10::impl::ExcludeDispatchKeyGuard below_autograd(DispatchHook::above());
@@ -106,11 +102,11 @@ inline std::vector<Microseconds> time_one(const Recording& recording, const Call
     if (options.progress) options.progress(i, recording.calls.size());
     const Call& call = recording.calls[i];
     if (call.kind != CallKind::op) continue;
-    const auto [it, added] = first.emplace(detail::op_signature(recording, call), i);
+    const auto [it, added] = first.emplace(op_signature(recording, call), i);
     if (added) {
       ++result.distinct;
       try {
-        result.samples[i] = detail::time_one(recording, call, options);
+        result.samples[i] = time_one(recording, call, options);
       } catch (const c10::Error&) {  // an op may find its arguments unreasonable
         ++result.failed;
         result.samples[i].assign(options.runs, call.time);
@@ -124,4 +120,4 @@ inline std::vector<Microseconds> time_one(const Recording& recording, const Call
   return result;
 }
 
-}  // namespace reprise
+}  // namespace reprise::replaying

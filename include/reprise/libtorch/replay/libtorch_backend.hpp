@@ -18,7 +18,7 @@
 #include <reprise/rewrite/concepts.hpp>
 #include <reprise/rewrite/rewriter.hpp>
 
-namespace reprise {
+namespace reprise::replaying {
 
 /// Compiles captured steps into programs that run in a StepMemory, which it holds for whoever runs
 /// them.
@@ -81,4 +81,8 @@ template <class... Inputs>
   return outcome.results.front();
 }
 
+}  // namespace reprise::replaying
+
+namespace reprise {
+using replaying::LibTorchBackend;
 }  // namespace reprise

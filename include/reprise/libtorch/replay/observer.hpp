@@ -21,7 +21,7 @@ namespace at {
 class Tensor;
 }
 
-namespace reprise {
+namespace reprise::replaying {
 
 /// What a program hands to an observer, for the concept alone.
 using ObservedTensors = const std::vector<at::Tensor>& (*)();
@@ -64,4 +64,10 @@ struct NullObserver {
 };
 static_assert(Observer<NullObserver>);
 
+}  // namespace reprise::replaying
+
+namespace reprise {
+using replaying::is_observer;
+using replaying::NullObserver;
+using replaying::Observer;
 }  // namespace reprise

@@ -37,7 +37,7 @@
 #include <reprise/rewrite/lint.hpp>
 #include <reprise/rewrite/rewriting.hpp>
 
-namespace reprise {
+namespace reprise::replaying {
 
 /// What a run is given: the tensors that stand for the persistent values of the graph.
 struct Bindings {
@@ -398,8 +398,7 @@ class LibTorchProgram {
       if (identical(known.value, stack[known.index])) continue;
       outcome.difference = "node " + std::to_string(instruction.node.index) + " (" +
                            Recording::label(call) + ") gave the host " +
-                           detail::attribute_of(stack[known.index]) + ", not " +
-                           detail::attribute_of(known.value);
+                           attribute_of(stack[known.index]) + ", not " + attribute_of(known.value);
       return false;
     }
     return true;
@@ -411,7 +410,7 @@ class LibTorchProgram {
       const double x = a.toDouble(), y = b.toDouble();
       return std::memcmp(&x, &y, sizeof x) == 0;
     }
-    return a.tagKind() == b.tagKind() && detail::attribute_of(a) == detail::attribute_of(b);
+    return a.tagKind() == b.tagKind() && attribute_of(a) == attribute_of(b);
   }
 
   bool same_shapes(const Instruction& instruction, RunOutcome& outcome) const {
@@ -475,4 +474,8 @@ class LibTorchProgram {
   std::unordered_map<std::uint32_t, GeneratorState> generator_states_;
 };
 
+}  // namespace reprise::replaying
+
+namespace reprise {
+using replaying::LibTorchProgram;
 }  // namespace reprise

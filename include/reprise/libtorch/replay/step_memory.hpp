@@ -21,7 +21,7 @@ namespace at {
 class Tensor;
 }
 
-namespace reprise {
+namespace reprise::replaying {
 
 struct ArenaLayout;
 
@@ -127,4 +127,11 @@ struct AllocatorMemory {
 };
 static_assert(StepMemory<AllocatorMemory>);
 
+}  // namespace reprise::replaying
+
+namespace reprise {
+using replaying::AllocatorMemory;
+using replaying::ArenaLayout;
+using replaying::ArenaUse;
+using replaying::StepMemory;
 }  // namespace reprise

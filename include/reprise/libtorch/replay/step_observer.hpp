@@ -16,7 +16,7 @@
 #include <reprise/libtorch/torch/allocator_probe.hpp>
 #include <reprise/profile/profiler.hpp>
 
-namespace reprise {
+namespace reprise::replaying {
 
 /// Hands the ops of a replay to the pipeline's profiler.
 template <class T, class P>
@@ -53,4 +53,4 @@ struct StepObserver {
   return mean;
 }
 
-}  // namespace reprise
+}  // namespace reprise::replaying

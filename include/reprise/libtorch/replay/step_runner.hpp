@@ -22,7 +22,7 @@
 #include <reprise/libtorch/torch/generator_state.hpp>
 #include <reprise/profile/profiler.hpp>
 
-namespace reprise {
+namespace reprise::replaying {
 
 class StepRunner {
  public:
@@ -121,7 +121,7 @@ class StepRunner {
   void limit_in() {
     limit_ = std::make_unique<MemoryLimit>(options_.memory_limit, options_.spill_folder);
     const BoundTensors& bound = step_->bound();
-    detail::include_everything(*limit_, bound.model, {.tensors = bound.inputs}, bound.leaves);
+    include_everything(*limit_, bound.model, {.tensors = bound.inputs}, bound.leaves);
     storage_of_.resize(graph().storage_count(), no_storage);
   }
 
@@ -225,9 +225,18 @@ class StepRunner {
   Microseconds moving_before_{};
 };
 
-/// Found by Profiler::run.
-[[nodiscard]] inline StepRunner make_runner(CapturedStep& step, const ProfileOptions& options) {
-  return StepRunner(step, options);
+}  // namespace reprise::replaying
+
+namespace reprise::recording {
+
+/// Found by Profiler::run, beside the step's type.
+[[nodiscard]] inline replaying::StepRunner make_runner(CapturedStep& step,
+                                                       const profiling::ProfileOptions& options) {
+  return replaying::StepRunner(step, options);
 }
 
+}  // namespace reprise::recording
+
+namespace reprise {
+using recording::make_runner;
 }  // namespace reprise

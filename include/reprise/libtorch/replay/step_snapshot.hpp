@@ -16,7 +16,7 @@
 
 #include <reprise/libtorch/torch/generator_state.hpp>
 
-namespace reprise {
+namespace reprise::replaying {
 
 /// Copies of what a step changes in place, and the generator: kept outside LibTorch's allocator,
 /// put back on demand.
@@ -48,4 +48,4 @@ class StepSnapshot {
   GeneratorState generator_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::replaying

@@ -21,7 +21,7 @@
 #include <reprise/libtorch/device/cpu/spill_file.hpp>
 #include <reprise/libtorch/residency/residency.hpp>
 
-namespace reprise {
+namespace reprise::residency {
 
 /// Keeps what this thread allocates inside a limit for as long as it is in scope. Call `begin_op`
 /// with what an op reads before it runs and `end_op` with what it made afterwards.
@@ -210,4 +210,4 @@ class MemoryLimit final : public MemoryGate {
   std::string op_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::residency

@@ -29,7 +29,7 @@
 #include <reprise/libtorch/residency/write_watch.hpp>
 #include <reprise/libtorch/torch/storage_guard.hpp>
 
-namespace reprise {
+namespace reprise::residency {
 
 /// Bytes of a storage in this state that are missing from live(), compared with a step without a
 /// limit; less than zero for bytes that only Reprise keeps. The allocator itself counts blocks that
@@ -365,4 +365,4 @@ class Residency {
   TransferLog transfers_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::residency

@@ -27,7 +27,7 @@
 
 #include <reprise/libtorch/residency/residency.hpp>
 
-namespace reprise {
+namespace reprise::residency {
 
 /// Decides what happens to storages that die or change behind the dispatcher. Called with the
 /// step's guard held.
@@ -296,4 +296,4 @@ class StorageEvents final : public BlockListener {
   std::atomic<bool> has_openings_{false};
 };
 
-}  // namespace reprise
+}  // namespace reprise::residency

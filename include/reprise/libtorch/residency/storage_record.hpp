@@ -34,7 +34,7 @@
 #include <reprise/libtorch/device/cpu/spill_file.hpp>
 #include <reprise/libtorch/torch/pointer_hook.hpp>
 
-namespace reprise {
+namespace reprise::residency {
 
 using StorageIndex = std::uint32_t;
 inline constexpr StorageIndex no_storage = ~StorageIndex{0};
@@ -226,4 +226,4 @@ class StorageRecords {
   FlatIndex index_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::residency

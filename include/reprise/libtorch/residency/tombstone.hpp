@@ -11,7 +11,7 @@
 #include <reprise/libtorch/residency/storage_record.hpp>
 #include <reprise/libtorch/torch/storage_guard.hpp>
 
-namespace reprise {
+namespace reprise::residency {
 
 /// Hears what happens to the blocks of a step's storages, on whichever thread it happens.
 struct BlockListener : BlockKeeper, BlockOwner {
@@ -79,4 +79,4 @@ class EmptiedStorages {
   std::string before_, after_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::residency

@@ -7,7 +7,7 @@
 
 #include <reprise/base/units.hpp>
 
-namespace reprise {
+namespace reprise::residency {
 
 struct TransferStats {
   std::int64_t moved_out = 0, brought_back = 0;  ///< number of storages
@@ -61,4 +61,4 @@ class TransferLog {
   std::unordered_map<std::uint32_t, TransferStats> by_storage_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::residency

@@ -9,7 +9,7 @@
 #include <reprise/libtorch/residency/storage_record.hpp>
 #include <reprise/libtorch/residency/tombstone.hpp>
 
-namespace reprise {
+namespace reprise::residency {
 
 class UserBlocks {
  public:
@@ -65,4 +65,4 @@ class UserBlocks {
   const bool listens_, spills_in_place_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::residency

@@ -18,7 +18,7 @@
 #include <reprise/libtorch/device/cpu/counting_allocator.hpp>
 #include <reprise/libtorch/residency/storage_record.hpp>
 
-namespace reprise {
+namespace reprise::residency {
 
 class WriteWatch {
  public:
@@ -118,4 +118,4 @@ class WriteWatch {
   std::unordered_map<StorageIndex, Edges> edges_;  // of all that were ever watched
 };
 
-}  // namespace reprise
+}  // namespace reprise::residency

@@ -4,7 +4,7 @@
 #include <reprise/libtorch/device/cpu/counting_allocator.hpp>
 #include <reprise/profile/concepts.hpp>
 
-namespace reprise {
+namespace reprise::tensors {
 
 class AllocatorProbe {
  public:
@@ -24,4 +24,8 @@ class AllocatorProbe {
 
 static_assert(MemProbe<AllocatorProbe>);
 
+}  // namespace reprise::tensors
+
+namespace reprise {
+using tensors::AllocatorProbe;
 }  // namespace reprise

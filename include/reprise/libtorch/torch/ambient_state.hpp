@@ -22,7 +22,7 @@
 #include <reprise/libtorch/torch/dispatch_hook.hpp>
 #include <reprise/libtorch/torch/generator_state.hpp>
 
-namespace reprise {
+namespace reprise::tensors {
 
 /// A generator beside the default one of the CPU, with a copy of what it was.
 struct GeneratorCopy {
@@ -99,4 +99,4 @@ class [[nodiscard]] AmbientScope {
   AmbientState before_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::tensors

@@ -31,7 +31,7 @@
 #include <reprise/base/error.hpp>
 #include <reprise/base/one_per_process.hpp>
 
-namespace reprise {
+namespace reprise::tensors {
 
 class DispatchHook {
  public:
@@ -185,4 +185,4 @@ class DispatchHook {
   std::shared_ptr<Shared> on_other_threads_ = std::make_shared<Shared>(nullptr);
 };
 
-}  // namespace reprise
+}  // namespace reprise::tensors

@@ -7,7 +7,9 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
+
+namespace reprise::tensors {
 
 struct GeneratorState {
   at::mt19937 engine{};
@@ -40,4 +42,4 @@ struct GeneratorState {
   }
 };
 
-}  // namespace reprise
+}  // namespace reprise::tensors

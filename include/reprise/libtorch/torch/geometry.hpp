@@ -13,7 +13,9 @@
 #include <c10/core/Storage.h>
 #include <c10/util/SmallVector.h>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
+
+namespace reprise::tensors {
 
 struct Geometry {
   c10::SmallVector<std::int64_t, 5> sizes;
@@ -75,4 +77,4 @@ struct Geometry {
   return t;
 }
 
-}  // namespace reprise
+}  // namespace reprise::tensors

@@ -18,7 +18,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
+
+namespace reprise::tensors {
 
 /// The same list of integers, perhaps one that was kept earlier. Nobody may write to it.
 [[nodiscard]] inline const c10::IValue& kept_list(const c10::IValue& list) {
@@ -59,4 +61,4 @@ namespace reprise {
   return blank;
 }
 
-}  // namespace reprise
+}  // namespace reprise::tensors

@@ -10,7 +10,9 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
+
+namespace reprise::tensors {
 
 struct NamedTensor {
   std::string name;
@@ -56,4 +58,4 @@ template <ParameterList Model>
   return tensors;
 }
 
-}  // namespace reprise
+}  // namespace reprise::tensors

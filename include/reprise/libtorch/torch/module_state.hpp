@@ -31,9 +31,7 @@
 
 #include <reprise/libtorch/torch/signature_bytes.hpp>
 
-namespace reprise {
-
-namespace detail {
+namespace reprise::tensors {
 
 template <class T>
 struct IsFunction : std::false_type {};
@@ -277,8 +275,6 @@ using ModulesWithOptions = std::tuple<
     torch::nn::PoissonNLLLossImpl, torch::nn::MarginRankingLossImpl, torch::nn::NLLLossImpl,
     torch::nn::CrossEntropyLossImpl, torch::nn::BCEWithLogitsLossImpl>;
 
-}  // namespace detail
-
 /// Reads modules, and remembers how each C++ type is to be read.
 class ModuleReader {
  public:
@@ -306,13 +302,13 @@ class ModuleReader {
     Part part;
     const auto look = [&]<class Known>(const Known* known) {
       if (part.add != nullptr || known == nullptr) return;
-      part = {&detail::add_module<Known>,
+      part = {&add_module<Known>,
               reinterpret_cast<const std::byte*>(known) - static_cast<const std::byte*>(whole)};
     };
     const auto look_at_all = [&]<class... Known>(const std::tuple<Known...>*) {
       (look(dynamic_cast<const Known*>(&module)), ...);
     };
-    look_at_all(static_cast<const detail::ModulesWithOptions*>(nullptr));
+    look_at_all(static_cast<const ModulesWithOptions*>(nullptr));
     return part;
   }
 
@@ -333,4 +329,4 @@ template <class Model>
   return std::move(bytes).take();
 }
 
-}  // namespace reprise
+}  // namespace reprise::tensors

@@ -22,7 +22,9 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/function_schema.h>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
+
+namespace reprise::tensors {
 
 struct OpFacts {
   std::string name;          ///< with its namespace, without its overload: "aten::add_"
@@ -55,8 +57,6 @@ struct OpFacts {
 
   [[nodiscard]] bool moves_statistics() const { return !statistics.empty(); }
 };
-
-namespace detail {
 
 /// Operators of other libraries that their users have declared pure.
 struct PureOps {
@@ -153,13 +153,11 @@ inline OpFacts look_up_facts(const c10::OperatorHandle& op) {
   return facts;
 }
 
-}  // namespace detail
-
 /// An operator of another library, "ns::op", depends on its arguments alone and changes none: it
 /// may be run again. To be said before the operator is first seen.
 inline void assume_pure(std::string name) {
-  const std::lock_guard lock(detail::PureOps::instance().guard);
-  detail::PureOps::instance().names.insert(std::move(name));
+  const std::lock_guard lock(PureOps::instance().guard);
+  PureOps::instance().names.insert(std::move(name));
 }
 
 /// Facts live as long as the process: recordings point to them. The lock is taken once per operator
@@ -172,9 +170,13 @@ inline void assume_pure(std::string name) {
   if (facts != nullptr) return *facts;
   const std::lock_guard lock(guard);
   auto it = known.find(&op.schema());
-  if (it == known.end()) it = known.emplace(&op.schema(), detail::look_up_facts(op)).first;
+  if (it == known.end()) it = known.emplace(&op.schema(), look_up_facts(op)).first;
   facts = &it->second;
   return *facts;
 }
 
+}  // namespace reprise::tensors
+
+namespace reprise {
+using tensors::assume_pure;
 }  // namespace reprise

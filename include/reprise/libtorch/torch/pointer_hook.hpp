@@ -14,7 +14,7 @@
 #include <reprise/base/hash_bytes.hpp>
 #include <reprise/base/one_per_process.hpp>
 
-namespace reprise {
+namespace reprise::tensors {
 
 using PointerHook = void (*)(c10::StorageImpl*);
 
@@ -54,4 +54,4 @@ void clear_pointer_hook(Impl& storage) {
   return bytes == nullptr ? storage.nbytes() : hash_bytes({bytes, storage.nbytes()});
 }
 
-}  // namespace reprise
+}  // namespace reprise::tensors

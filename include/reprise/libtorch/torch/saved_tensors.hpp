@@ -30,7 +30,7 @@
 
 #include <reprise/base/one_per_process.hpp>
 
-namespace reprise {
+namespace reprise::tensors {
 
 /// A tensor that was saved for backward. Autograd lets go of it when backward has used it.
 struct SavedTensor {
@@ -61,8 +61,6 @@ struct SavedTensorKeeper {
     return keeper;
   }
 };
-
-namespace detail {
 
 class HooksOfKeeper final : public torch::autograd::SavedVariableHooks {
  public:
@@ -139,13 +137,11 @@ class AskingEngine final : public torch::autograd::Engine {
   torch::autograd::Engine* engine_ = nullptr;
 };
 
-}  // namespace detail
-
 /// Until the end of the block, `keeper` keeps what autograd saves on this thread.
 class [[nodiscard]] KeepSavedTensors {
  public:
   explicit KeepSavedTensors(SavedTensorKeeper& keeper) {
-    detail::AskingEngine::install();
+    AskingEngine::install();
     before_ = std::exchange(SavedTensorKeeper::current(), &keeper);
   }
   ~KeepSavedTensors() { SavedTensorKeeper::current() = before_; }
@@ -156,4 +152,4 @@ class [[nodiscard]] KeepSavedTensors {
   SavedTensorKeeper* before_ = nullptr;
 };
 
-}  // namespace reprise
+}  // namespace reprise::tensors

@@ -15,7 +15,9 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
+
+namespace reprise::tensors {
 
 class SignatureBytes {
  public:
@@ -51,4 +53,4 @@ class SignatureBytes {
   std::string bytes_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::tensors

@@ -19,15 +19,15 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
+
+namespace reprise::tensors {
 
 struct StepArguments {
   std::vector<at::Tensor> tensors{};
   /// the plain values and the arrangement of the tensors, as bytes to compare
   std::string plain{};
 };
-
-namespace detail {
 
 template <class T>
 inline constexpr bool always_false = false;
@@ -73,12 +73,10 @@ void add_argument(StepArguments& out, const T& argument) {
   }
 }
 
-}  // namespace detail
-
 template <class... Arguments>
 [[nodiscard]] StepArguments arguments_of(const Arguments&... arguments) {
   StepArguments out;
-  (detail::add_argument(out, arguments), ...);
+  (add_argument(out, arguments), ...);
   return out;
 }
 
@@ -88,16 +86,16 @@ template <class Result>
   using T = std::remove_cvref_t<Result>;
   if constexpr (std::is_convertible_v<Result, at::Tensor>) {
     return {at::Tensor(std::forward<Result>(result))};
-  } else if constexpr (detail::TensorRange<T>) {
+  } else if constexpr (TensorRange<T>) {
     return {result.begin(), result.end()};
   } else if constexpr (requires { std::tuple_size<T>::value; }) {
     return std::apply([](auto&&... items) { return std::vector<at::Tensor>{at::Tensor(items)...}; },
                       std::forward<Result>(result));
   } else {
     static_assert(
-        detail::always_false<T>,
+        always_false<T>,
         "a loss function returns the loss, or a tuple or list of tensors whose first is the loss");
   }
 }
 
-}  // namespace reprise
+}  // namespace reprise::tensors

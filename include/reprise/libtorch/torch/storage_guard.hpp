@@ -14,9 +14,10 @@
 
 #include <c10/core/StorageImpl.h>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
 
-namespace detail {
+namespace reprise::tensors {
+
 // Templates, so that what a version lacks is not looked up in it.
 template <class Storage>
 concept Guardable = requires(Storage& storage) {
@@ -32,14 +33,13 @@ template <class Storage>
 void unguard(Storage& storage) {
   if constexpr (Guardable<Storage>) storage.clear_data_ptr_access_error_msg_();
 }
-}  // namespace detail
 
 /// Whether a pointer to an emptied storage is refused with words.
-inline constexpr bool storages_can_be_guarded = detail::Guardable<c10::StorageImpl>;
+inline constexpr bool storages_can_be_guarded = Guardable<c10::StorageImpl>;
 
 inline void guard_storage(c10::StorageImpl& storage, std::string why) {
-  detail::guard(storage, std::move(why));
+  guard(storage, std::move(why));
 }
-inline void unguard_storage(c10::StorageImpl& storage) { detail::unguard(storage); }
+inline void unguard_storage(c10::StorageImpl& storage) { unguard(storage); }
 
-}  // namespace reprise
+}  // namespace reprise::tensors

@@ -27,9 +27,7 @@
 
 #include <reprise/base/one_per_process.hpp>
 
-namespace reprise {
-
-namespace detail {
+namespace reprise::tensors {
 
 /// This thread's flags that turn denormal numbers into zeros.
 [[nodiscard]] inline std::uint32_t denormal_flags() {
@@ -92,22 +90,20 @@ void set_precisions(Context& context, const Precisions& all) {
   context.setFloat32MatmulPrecision(names[static_cast<std::size_t>(all[0])]);
 }
 
-}  // namespace detail
-
 struct Switches {
   std::int32_t threads = 0;
   std::uint32_t denormals = 0;
   at::ScalarType default_dtype = at::kFloat;
   bool deterministic = false, warn_only = false, mkldnn = true, flash = true, efficient = true;
   bool math = true;
-  detail::Precisions precisions{};
+  Precisions precisions{};
 
   bool operator==(const Switches&) const = default;
 
   [[nodiscard]] static Switches now() {
     const at::Context& context = at::globalContext();
     return {.threads = at::get_num_threads(),
-            .denormals = detail::denormal_flags(),
+            .denormals = denormal_flags(),
             .default_dtype = c10::typeMetaToScalarType(c10::get_default_dtype()),
             .deterministic = context.deterministicAlgorithms(),
             .warn_only = context.deterministicAlgorithmsWarnOnly(),
@@ -115,14 +111,14 @@ struct Switches {
             .flash = context.userEnabledFlashSDP(),
             .efficient = context.userEnabledMemEfficientSDP(),
             .math = context.userEnabledMathSDP(),
-            .precisions = detail::precisions_of(context)};
+            .precisions = precisions_of(context)};
   }
 
   /// Makes LibTorch's switches these, where they differ from `from`.
   void set(const Switches& from) const {
     at::Context& context = at::globalContext();
     if (threads != from.threads) at::set_num_threads(threads);
-    if (denormals != from.denormals) detail::set_denormal_flags(denormals);
+    if (denormals != from.denormals) set_denormal_flags(denormals);
     if (default_dtype != from.default_dtype)
       c10::set_default_dtype(c10::scalarTypeToTypeMeta(default_dtype));
     if (deterministic != from.deterministic || warn_only != from.warn_only)
@@ -131,7 +127,7 @@ struct Switches {
     if (flash != from.flash) context.setSDPUseFlash(flash);
     if (efficient != from.efficient) context.setSDPUseMemEfficient(efficient);
     if (math != from.math) context.setSDPUseMath(math);
-    if (precisions != from.precisions) detail::set_precisions(context, precisions);
+    if (precisions != from.precisions) set_precisions(context, precisions);
   }
 
   /// The same, at an address that stays: recordings point there. A process sees a handful of them.
@@ -168,4 +164,4 @@ class [[nodiscard]] SwitchScope {
   const Switches then_, before_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::tensors

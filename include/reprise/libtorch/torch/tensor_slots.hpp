@@ -16,9 +16,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
 
-namespace detail {
+namespace reprise::tensors {
 
 template <class T>
 concept TupleLike = requires {
@@ -31,17 +31,15 @@ concept ListLike = requires(T& t) {
   requires std::is_lvalue_reference_v<decltype(*t.begin())>;
 };
 
-}  // namespace detail
-
 /// Calls `visit` with every tensor in `value` that is defined. What is neither a tensor nor made of
 /// them is passed over.
 template <class T, class Visit>
 void for_each_tensor(T& value, Visit&& visit) {
   if constexpr (std::is_same_v<std::remove_const_t<T>, at::Tensor>) {
     if (value.defined()) visit(value);
-  } else if constexpr (detail::TupleLike<T>) {
+  } else if constexpr (TupleLike<T>) {
     std::apply([&](auto&... items) { (for_each_tensor(items, visit), ...); }, value);
-  } else if constexpr (detail::ListLike<T>) {
+  } else if constexpr (ListLike<T>) {
     for (auto& item : value) for_each_tensor(item, visit);
   } else if constexpr (requires {
                          value.has_value();
@@ -62,4 +60,4 @@ void for_each_tensor_of(const c10::IValue& value, Visit&& visit) {
   }
 }
 
-}  // namespace reprise
+}  // namespace reprise::tensors

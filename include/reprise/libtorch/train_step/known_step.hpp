@@ -23,7 +23,7 @@
 #include <reprise/plan/planner.hpp>
 #include <reprise/plan/replanner.hpp>
 
-namespace reprise {
+namespace reprise::training {
 
 struct KnownStep {
   std::string signature{};
@@ -92,4 +92,4 @@ struct ReadyProgram {
 
 using KnownSteps = Replanner<KnownStep, ReadyProgram>;
 
-}  // namespace reprise
+}  // namespace reprise::training

@@ -17,7 +17,7 @@
 #include <reprise/libtorch/train_step/step_meter.hpp>
 #include <reprise/libtorch/train_step/step_planning.hpp>
 
-namespace reprise {
+namespace reprise::training {
 
 /// All that it is given must outlive it.
 template <class Pipe>
@@ -105,4 +105,4 @@ class ReplayRunner {
   StepPlanning& planning_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::training

@@ -24,9 +24,7 @@
 #include <reprise/libtorch/torch/signature_bytes.hpp>
 #include <reprise/libtorch/torch/step_arguments.hpp>
 
-namespace reprise {
-
-namespace detail {
+namespace reprise::training {
 
 /// Tensors over one storage are not tensors of their own: who was the first of them, and how far
 /// from it this one lies.
@@ -74,13 +72,11 @@ inline void add_switches(SignatureBytes& bytes) {
   bytes.add(context.userEnabledMathSDP());
 }
 
-}  // namespace detail
-
 /// `modules`: what module_state.hpp says of the model's.
 [[nodiscard]] inline std::string signature_of(const ModelTensors& model, const std::string& modules,
                                               const StepArguments& arguments) {
   SignatureBytes bytes;
-  detail::SharedStorages shared;
+  SharedStorages shared;
   const auto add_leaf = [&](const at::Tensor& t) {
     const at::Tensor gradient = t.is_leaf() && t.requires_grad() ? t.grad() : at::Tensor();
     bytes.add_layout(gradient);
@@ -90,7 +86,7 @@ inline void add_switches(SignatureBytes& bytes) {
   for (const NamedTensor& p : model.parameters) {
     bytes.add_layout(p.tensor);
     shared.add(bytes, p.tensor);
-    detail::add_identity(bytes, p.tensor);
+    add_identity(bytes, p.tensor);
     add_leaf(p.tensor);
   }
   for (const NamedTensor& b : model.buffers) {
@@ -105,7 +101,7 @@ inline void add_switches(SignatureBytes& bytes) {
     shared.add(bytes, t);
     add_leaf(t);
   }
-  detail::add_switches(bytes);
+  add_switches(bytes);
   return std::move(bytes).take();
 }
 
@@ -121,4 +117,4 @@ inline void add_switches(SignatureBytes& bytes) {
   return std::move(bytes).take();
 }
 
-}  // namespace reprise
+}  // namespace reprise::training

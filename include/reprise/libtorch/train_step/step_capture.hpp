@@ -14,7 +14,7 @@
 #include <reprise/libtorch/train_step/step_meter.hpp>
 #include <reprise/libtorch/train_step/step_planning.hpp>
 
-namespace reprise {
+namespace reprise::training {
 
 /// All that it is given must outlive it.
 class StepCapture {
@@ -64,4 +64,4 @@ class StepCapture {
   StepPlanning& planning_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::training

@@ -22,12 +22,10 @@
 #include <reprise/libtorch/replay/program.hpp>
 #include <reprise/libtorch/replay/step_snapshot.hpp>
 
-namespace reprise {
+namespace reprise::training {
 
 /// By node: a hash of its results, 0 where none was taken.
 using NodeHashes = std::vector<std::uint64_t>;
-
-namespace detail {
 
 /// Of the bytes, in the order of memory. Tensors with holes are left out: what lies in a hole is
 /// nobody's result.
@@ -46,15 +44,13 @@ inline void note_hash(NodeHashes& hashes, NodeId n, std::span<const at::Tensor> 
 }
 
 /// The same bits in the same places; two undefined tensors are equal.
-[[nodiscard]] inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+[[nodiscard]] inline bool equal_bits(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
   if (a.sizes() != b.sizes() || a.strides() != b.strides() || a.scalar_type() != b.scalar_type())
     return false;
   const at::Tensor x = a.detach().contiguous(), y = b.detach().contiguous();
   return x.numel() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
-
-}  // namespace detail
 
 struct HashObserver {
   NodeHashes& hashes;
@@ -63,7 +59,7 @@ struct HashObserver {
   template <class Tensors>
   void after(std::size_t /*occurrence*/, NodeId node, const Tensors& tensors) {
     const std::vector<at::Tensor> made = tensors();
-    detail::note_hash(hashes, node, made);
+    note_hash(hashes, node, made);
   }
 };
 
@@ -88,7 +84,7 @@ struct HashHooks final : RecorderHooks {
         made.push_back(value.toListRef()[static_cast<std::size_t>(slot.element)].toTensor());
       else return;
     }
-    detail::note_hash(hashes, node, made);
+    note_hash(hashes, node, made);
   }
 };
 
@@ -114,11 +110,11 @@ struct HashHooks final : RecorderHooks {
                                                      const std::vector<at::Tensor>& results,
                                                      const std::vector<NamedTensor>& leaves) {
   for (std::size_t i = 0; i < std::min(results.size(), ours.results.size()); ++i)
-    if (!detail::same_bits(results[i], ours.results[i]))
+    if (!equal_bits(results[i], ours.results[i]))
       return "result " + std::to_string(i) + " is not eager's";
   const auto& gradient_of = step.gradient_of();
   for (std::size_t i = 0; i < gradient_of.size(); ++i)
-    if (!detail::same_bits(leaves[gradient_of[i]].tensor.grad(), ours.gradients[i]))
+    if (!equal_bits(leaves[gradient_of[i]].tensor.grad(), ours.gradients[i]))
       return "the gradient of " + leaves[gradient_of[i]].name + " is not eager's";
   return {};
 }
@@ -161,4 +157,4 @@ struct HashHooks final : RecorderHooks {
   return n <= 4 || n % 100 == 0 || (n < 100 && (n & (n - 1)) == 0);
 }
 
-}  // namespace reprise
+}  // namespace reprise::training

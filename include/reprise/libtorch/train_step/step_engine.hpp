@@ -43,7 +43,7 @@
 #include <reprise/plan/plan_file.hpp>
 #include <reprise/profile/mem_probes/resident_probe.hpp>
 
-namespace reprise {
+namespace reprise::training {
 
 /// The model of a step, asked anew before each: modules may be added, exchanged and switched
 /// between calls.
@@ -137,7 +137,7 @@ class StepEngine {
     }
     ++ledger_.counters.eager_runs;
     std::vector<at::Tensor> results = run();
-    detail::run_backward(results);
+    run_backward(results);
     for (at::Tensor& result : results)
       if (result.defined()) result = result.tensor_data();
     return results;
@@ -200,7 +200,7 @@ class StepEngine {
   std::vector<at::Tensor> verify(Known& known, const ModelTensors& model,
                                  const StepArguments& arguments, const Run& run) {
     meter_.unbound();
-    const std::vector<NamedTensor> leaves = detail::leaves_of(model, arguments);
+    const std::vector<NamedTensor> leaves = leaves_of(model, arguments);
     const Bindings bindings{model.parameters, model.buffers, arguments.tensors, leaves};
     const std::vector<at::Tensor> written = known.made->program->written(bindings);
     const StepSnapshot before(written);
@@ -251,7 +251,7 @@ class StepEngine {
 
   bool replay(Known& known, const ModelTensors& model, const StepArguments& arguments,
               std::vector<at::Tensor>& results) {
-    const std::vector<NamedTensor> leaves = detail::leaves_of(model, arguments);
+    const std::vector<NamedTensor> leaves = leaves_of(model, arguments);
     RunOutcome outcome =
         runner_.run(known, {model.parameters, model.buffers, arguments.tensors, leaves});
     if (!outcome.completed) {
@@ -404,4 +404,4 @@ void StepEngine<Pipe>::save_plan(const std::filesystem::path& file) const {
   write_plan_file(file.string(), graph(), plan());
 }
 
-}  // namespace reprise
+}  // namespace reprise::training

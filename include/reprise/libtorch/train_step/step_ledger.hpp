@@ -13,7 +13,7 @@
 #include <reprise/base/log.hpp>
 #include <reprise/libtorch/options/step_options.hpp>
 
-namespace reprise {
+namespace reprise::training {
 
 struct StepLedger {
   TrainStepOptions options;
@@ -40,4 +40,4 @@ struct StepLedger {
   }
 };
 
-}  // namespace reprise
+}  // namespace reprise::training

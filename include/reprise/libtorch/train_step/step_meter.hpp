@@ -15,7 +15,7 @@
 #include <reprise/libtorch/train_step/known_step.hpp>
 #include <reprise/libtorch/train_step/step_ledger.hpp>
 
-namespace reprise {
+namespace reprise::training {
 
 class StepMeter {
  public:
@@ -102,4 +102,4 @@ class StepMeter {
   std::chrono::steady_clock::time_point start_{};
 };
 
-}  // namespace reprise
+}  // namespace reprise::training

@@ -35,7 +35,7 @@
 #include <reprise/plan/replanner.hpp>
 #include <reprise/plan/step_plans.hpp>
 
-namespace reprise {
+namespace reprise::training {
 
 class StepPlanning {
  public:
@@ -304,4 +304,4 @@ class StepPlanning {
   Bytes packed_{};  // the height of the last layout
 };
 
-}  // namespace reprise
+}  // namespace reprise::training

@@ -14,7 +14,7 @@
 #include <reprise/libtorch/replay/program.hpp>
 #include <reprise/rewrite/rewriting.hpp>
 
-namespace reprise {
+namespace reprise::training {
 
 struct StepStages {
   struct Rewritten {
@@ -43,4 +43,4 @@ template <class Pipe>
           .plans_addresses = Backend::Memory::plans_addresses};
 }
 
-}  // namespace reprise
+}  // namespace reprise::training

@@ -11,7 +11,7 @@
 
 #include <reprise/plan/concepts.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 struct ByteCost {
   double gigabytes_per_second = 20;
@@ -32,4 +32,8 @@ struct ByteCost {
 
 static_assert(CostModel<ByteCost>);
 
+}  // namespace reprise::planning
+
+namespace reprise {
+using planning::ByteCost;
 }  // namespace reprise

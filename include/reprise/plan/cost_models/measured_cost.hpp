@@ -3,7 +3,7 @@
 
 #include <reprise/plan/concepts.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 struct MeasuredCost {
   [[nodiscard]] Microseconds time(const StepGraph& graph, NodeId n) const {
@@ -13,4 +13,8 @@ struct MeasuredCost {
 
 static_assert(CostModel<MeasuredCost>);
 
+}  // namespace reprise::planning
+
+namespace reprise {
+using planning::MeasuredCost;
 }  // namespace reprise

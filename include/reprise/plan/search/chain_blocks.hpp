@@ -20,7 +20,7 @@
 #include <reprise/graph/dependency.hpp>
 #include <reprise/plan/search/lazy_recompute.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 struct ChainBlock {
   struct Storage {
@@ -274,4 +274,4 @@ class ChainBlocks {
   std::uint32_t stamp_ = 0;
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

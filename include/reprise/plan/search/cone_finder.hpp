@@ -16,7 +16,7 @@
 
 #include <reprise/plan/search/undoable_schedule.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 class ConeFinder {
  public:
@@ -94,4 +94,4 @@ class ConeFinder {
   std::uint64_t work_ = 0;
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

@@ -21,7 +21,7 @@
 #include <reprise/plan/search/occurrence_order.hpp>
 #include <reprise/plan/search/schedule_facts.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 class InstanceBook {
  public:
@@ -536,4 +536,4 @@ class InstanceBook {
   bool counting_ = false;
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

@@ -22,7 +22,7 @@
 #include <reprise/graph/simulate.hpp>
 #include <reprise/plan/search/live_schedule.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 /// Where the backward pass starts: the first node labelled so, else what follows the peak of the
 /// graph's own order.
@@ -128,4 +128,4 @@ class LazyRecompute {
   return simulate(facts.graph(), schedule).valid ? schedule : own_order(facts.graph());
 }
 
-}  // namespace reprise
+}  // namespace reprise::planning

@@ -15,7 +15,7 @@
 #include <reprise/plan/search/overload_sum.hpp>
 #include <reprise/plan/search/peak_tree.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 class LiveBytes {
  public:
@@ -59,4 +59,4 @@ class LiveBytes {
   std::uint64_t changes_ = 0;
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

@@ -31,7 +31,7 @@
 #include <reprise/plan/search/schedule_facts.hpp>
 #include <reprise/plan/search/update_order.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 class LiveSchedule {
  public:
@@ -302,4 +302,4 @@ class LiveSchedule {
   std::int64_t ticks_ = 0;
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

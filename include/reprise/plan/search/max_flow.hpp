@@ -38,7 +38,7 @@
 
 #include <reprise/graph/dependency.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 /// Models Boost.Graph's VertexListGraph, EdgeListGraph and IncidenceGraph. Vertices and edges are
 /// numbers; the way back of edge e is edge e ^ 1.
@@ -187,4 +187,4 @@ class FlowNetwork {
   std::vector<std::int64_t> width_{}, left_{};  // by edge; left_: what can still be sent
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

@@ -21,7 +21,7 @@
 
 #include <reprise/plan/search/schedule_facts.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 class OccurrenceOrder {
  public:
@@ -151,4 +151,4 @@ class OccurrenceOrder {
   std::size_t size_ = 0;
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

@@ -23,7 +23,7 @@
 
 #include <reprise/plan/search/peak_tree.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 class OverloadSum {
  public:
@@ -118,4 +118,4 @@ class OverloadSum {
   std::vector<Block> blocks_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

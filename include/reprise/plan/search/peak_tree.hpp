@@ -20,7 +20,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace reprise {
+#include <reprise/base/rooms.hpp>
+
+namespace reprise::planning {
 
 class PeakTree {
  public:
@@ -134,4 +136,4 @@ class PeakTree {
   std::vector<Cell> cells_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

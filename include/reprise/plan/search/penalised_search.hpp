@@ -25,7 +25,7 @@
 #include <reprise/plan/search/repeated_blocks.hpp>
 #include <reprise/plan/search/schedule_search.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 class PenalisedSearch final : public ScheduleSearch {
  public:
@@ -315,4 +315,4 @@ class PenalisedSearch final : public ScheduleSearch {
   std::int64_t best_ticks_ = 0;
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

@@ -24,7 +24,7 @@
 
 #include <reprise/plan/search/schedule_search.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 /// How much work a search does by default: what fits the times promised for this many nodes.
 [[nodiscard]] inline std::uint64_t default_search_work(std::size_t nodes) {
@@ -376,4 +376,4 @@ class RecomputeSearch final : public ScheduleSearch {
   double noise_ = 0;
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

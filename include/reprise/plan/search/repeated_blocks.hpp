@@ -20,7 +20,7 @@
 
 #include <reprise/graph/step_graph.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 class RepeatedBlocks {
  public:
@@ -95,4 +95,4 @@ class RepeatedBlocks {
   std::vector<std::vector<std::uint32_t>> members_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

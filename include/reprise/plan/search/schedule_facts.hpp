@@ -26,7 +26,7 @@
 #include <reprise/graph/adapter.hpp>
 #include <reprise/graph/step_graph.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 class ScheduleFacts {
  public:
@@ -202,4 +202,4 @@ class ScheduleFacts {
   std::int64_t unused_initial_ = 0;
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

@@ -10,7 +10,7 @@
 #include <reprise/plan/search/cone_finder.hpp>
 #include <reprise/plan/search/undoable_schedule.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 class ScheduleSearch {
  public:
@@ -45,4 +45,4 @@ class ScheduleSearch {
   bool stopped_ = false;
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

@@ -14,7 +14,7 @@
 
 #include <reprise/plan/search/live_schedule.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 /// splitmix64: small, fast, and the same on every platform.
 class SearchRandom {
@@ -180,4 +180,4 @@ struct SearchRules {
   }
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

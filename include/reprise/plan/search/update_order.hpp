@@ -13,7 +13,7 @@
 #include <reprise/plan/search/occurrence_order.hpp>
 #include <reprise/plan/search/schedule_facts.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 class UpdateOrder {
  public:
@@ -58,4 +58,4 @@ class UpdateOrder {
   std::size_t broken_ = 0;
 };
 
-}  // namespace reprise
+}  // namespace reprise::planning

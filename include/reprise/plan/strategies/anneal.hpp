@@ -23,7 +23,7 @@
 #include <reprise/plan/strategies/min_cut.hpp>
 #include <reprise/plan/strategies/mu_two.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 class Anneal {
  public:
@@ -211,4 +211,8 @@ class Anneal {
 
 static_assert(Strategy<Anneal>);
 
+}  // namespace reprise::planning
+
+namespace reprise {
+using planning::Anneal;
 }  // namespace reprise

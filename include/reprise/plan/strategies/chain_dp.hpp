@@ -22,7 +22,7 @@
 #include <reprise/plan/concepts.hpp>
 #include <reprise/plan/search/chain_blocks.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 class ChainDp {
  public:
@@ -229,4 +229,8 @@ class ChainDp {
 
 static_assert(Strategy<ChainDp>);
 
+}  // namespace reprise::planning
+
+namespace reprise {
+using planning::ChainDp;
 }  // namespace reprise

@@ -23,7 +23,7 @@
 #include <reprise/plan/concepts.hpp>
 #include <reprise/plan/search/live_schedule.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 class Exhaustive {
  public:
@@ -44,8 +44,6 @@ class Exhaustive {
  private:
   std::size_t most_states_;
 };
-
-namespace detail {
 
 class StateSearch {
  public:
@@ -311,11 +309,9 @@ class StateSearch {
   std::vector<std::pair<char, std::int64_t>> dropped_;
 };
 
-}  // namespace detail
-
 inline Exhaustive::Result Exhaustive::search(const StepGraph& graph,
                                              const PlanRequest& request) const {
-  return detail::StateSearch{graph, request, most_states_}.run();
+  return StateSearch{graph, request, most_states_}.run();
 }
 
 /// The smallest budget for which there is a schedule at all; none where the search gave up.
@@ -336,4 +332,8 @@ inline Exhaustive::Result Exhaustive::search(const StepGraph& graph,
 
 static_assert(Strategy<Exhaustive>);
 
+}  // namespace reprise::planning
+
+namespace reprise {
+using planning::Exhaustive;
 }  // namespace reprise

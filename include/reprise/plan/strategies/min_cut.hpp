@@ -23,7 +23,7 @@
 #include <reprise/plan/search/lazy_recompute.hpp>
 #include <reprise/plan/search/max_flow.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 class MinCut {
  public:
@@ -131,4 +131,8 @@ class MinCut {
 
 static_assert(Strategy<MinCut>);
 
+}  // namespace reprise::planning
+
+namespace reprise {
+using planning::MinCut;
 }  // namespace reprise

@@ -24,7 +24,7 @@
 #include <reprise/plan/search/lazy_recompute.hpp>
 #include <reprise/plan/search/recompute_search.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 struct MuTwoOptions {
   /// offer swapping as well; schedules stay recompute-only, decisions tell
@@ -258,4 +258,10 @@ class MuTwoExact {
 
 static_assert(Strategy<MuTwo> && Strategy<MuTwoExact>);
 
+}  // namespace reprise::planning
+
+namespace reprise {
+using planning::MuTwo;
+using planning::MuTwoExact;
+using planning::MuTwoOptions;
 }  // namespace reprise

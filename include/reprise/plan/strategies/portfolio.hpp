@@ -25,7 +25,7 @@
 #include <reprise/plan/strategies/min_cut.hpp>
 #include <reprise/plan/strategies/mu_two.hpp>
 
-namespace reprise {
+namespace reprise::planning {
 
 struct PortfolioReport {
   struct Entry {
@@ -119,4 +119,8 @@ class Portfolio {
 
 static_assert(Strategy<Portfolio>);
 
+}  // namespace reprise::planning
+
+namespace reprise {
+using planning::Portfolio;
 }  // namespace reprise

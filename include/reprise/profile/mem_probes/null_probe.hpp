@@ -3,7 +3,7 @@
 
 #include <reprise/profile/concepts.hpp>
 
-namespace reprise {
+namespace reprise::profiling {
 
 struct NullProbe {
   void begin_run() {}
@@ -14,4 +14,8 @@ struct NullProbe {
 
 static_assert(MemProbe<NullProbe>);
 
+}  // namespace reprise::profiling
+
+namespace reprise {
+using profiling::NullProbe;
 }  // namespace reprise

@@ -8,7 +8,7 @@
 
 #include <reprise/profile/concepts.hpp>
 
-namespace reprise {
+namespace reprise::profiling {
 
 class ResidentProbe {
  public:
@@ -46,4 +46,8 @@ class ResidentProbe {
 
 static_assert(MemProbe<ResidentProbe>);
 
+}  // namespace reprise::profiling
+
+namespace reprise {
+using profiling::ResidentProbe;
 }  // namespace reprise

@@ -12,7 +12,7 @@
 
 #include <reprise/profile/concepts.hpp>
 
-namespace reprise {
+namespace reprise::profiling {
 
 class FixedTimer {
  public:
@@ -36,4 +36,8 @@ class FixedTimer {
 
 static_assert(Timer<FixedTimer>);
 
+}  // namespace reprise::profiling
+
+namespace reprise {
+using profiling::FixedTimer;
 }  // namespace reprise

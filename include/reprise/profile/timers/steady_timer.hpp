@@ -9,7 +9,7 @@
 
 #include <reprise/profile/concepts.hpp>
 
-namespace reprise {
+namespace reprise::profiling {
 
 class SteadyTimer {
  public:
@@ -29,4 +29,8 @@ class SteadyTimer {
 
 static_assert(Timer<SteadyTimer>);
 
+}  // namespace reprise::profiling
+
+namespace reprise {
+using profiling::SteadyTimer;
 }  // namespace reprise

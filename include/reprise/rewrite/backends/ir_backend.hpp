@@ -27,7 +27,7 @@
 #include <reprise/graph/step_graph.hpp>
 #include <reprise/rewrite/concepts.hpp>
 
-namespace reprise {
+namespace reprise::rewriting {
 
 /// 64 bits that change with each of those put in, and with their order.
 class IrHash {
@@ -255,4 +255,8 @@ struct IrBackend {
 
 static_assert(GraphBackend<IrBackend>);
 
+}  // namespace reprise::rewriting
+
+namespace reprise {
+using rewriting::IrBackend;
 }  // namespace reprise

@@ -8,7 +8,7 @@
 
 #include <reprise/rewrite/concepts.hpp>
 
-namespace reprise {
+namespace reprise::rewriting {
 
 struct NullBackend {
   using Program = Rewriting;
@@ -20,4 +20,8 @@ struct NullBackend {
 
 static_assert(GraphBackend<NullBackend>);
 
+}  // namespace reprise::rewriting
+
+namespace reprise {
+using rewriting::NullBackend;
 }  // namespace reprise

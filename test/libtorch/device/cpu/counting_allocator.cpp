@@ -9,6 +9,8 @@
 #include <reprise_test/catch.hpp>
 
 using namespace reprise;
+using namespace reprise::checkpointing;
+using namespace reprise::cpu;
 using namespace reprise::literals;
 
 TEST_CASE("LibTorch allocates through us from before main") { CHECK(memory_is_counted()); }

@@ -19,6 +19,9 @@
 #include <reprise_test/guided.hpp>
 
 using namespace reprise;
+using namespace reprise::cpu;
+using namespace reprise::replaying;
+using namespace reprise::residency;
 using namespace reprise::literals;
 using reprise::testing::plan_by_bytes;
 using torch::Tensor;

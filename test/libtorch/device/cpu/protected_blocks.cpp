@@ -18,6 +18,8 @@
 #include <reprise_test/catch.hpp>
 
 using namespace reprise;
+using namespace reprise::cpu;
+using namespace reprise::replaying;
 using namespace reprise::literals;
 
 namespace {

@@ -20,7 +20,7 @@
 #include <reprise/base/error.hpp>
 #include <reprise/libtorch/device/cpu/counting_allocator.hpp>
 
-namespace reprise {
+namespace reprise::cpu {
 
 class BlockTakeover final : public BlockKeeper {
  public:
@@ -79,4 +79,4 @@ class BlockTakeover final : public BlockKeeper {
   bool left_ = false;
 };
 
-}  // namespace reprise
+}  // namespace reprise::cpu

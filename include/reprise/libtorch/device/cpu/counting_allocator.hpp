@@ -37,7 +37,7 @@
 #include <reprise/libtorch/device/cpu/protected_blocks.hpp>
 #include <reprise/libtorch/device/cpu/step_bytes.hpp>
 
-namespace reprise {
+namespace reprise::cpu {
 
 /// Asked before memory is taken, on the thread that takes it. May free other memory first, or
 /// throw.
@@ -337,13 +337,16 @@ REPRISE_ONE_PER_PROCESS inline CountingAllocator& counting_allocator() {
   return c10::GetCPUAllocator() == &counting_allocator();
 }
 
-namespace detail {
 // LibTorch keeps the allocator of the highest priority; its own has 0.
 inline constexpr std::uint8_t allocator_priority = 10;
 REPRISE_ONE_PER_PROCESS inline const bool allocator_installed = [] {
   c10::SetCPUAllocator(&counting_allocator(), allocator_priority);
   return true;
 }();
-}  // namespace detail
 
+}  // namespace reprise::cpu
+
+namespace reprise {
+using cpu::counting_allocator;
+using cpu::memory_is_counted;
 }  // namespace reprise

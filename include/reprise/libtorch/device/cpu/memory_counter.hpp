@@ -17,7 +17,7 @@
 #include <reprise/libtorch/device/cpu/byte_counter.hpp>
 #include <reprise/libtorch/device/cpu/step_bytes.hpp>
 
-namespace reprise {
+namespace reprise::cpu {
 
 /// Bytes that the process holds. Calls that change a number tell the step of this thread as well.
 class MemoryCounter : public ByteCounter {
@@ -74,4 +74,8 @@ REPRISE_ONE_PER_PROCESS inline MemoryCounter& cpu_memory() {
   return step != nullptr ? *step : cpu_memory();
 }
 
+}  // namespace reprise::cpu
+
+namespace reprise {
+using cpu::cpu_memory;
 }  // namespace reprise

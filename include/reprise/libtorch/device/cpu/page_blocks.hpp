@@ -40,7 +40,7 @@
 #include <reprise/libtorch/device/cpu/page_region.hpp>
 #include <reprise/pack/step_addresses.hpp>
 
-namespace reprise {
+namespace reprise::cpu {
 
 /// One for the process. Blocks that wait count as held: cpu_memory().reserved().
 class PageBlocks {
@@ -410,4 +410,4 @@ REPRISE_ONE_PER_PROCESS inline PageBlocks& page_blocks() {
   return blocks;
 }
 
-}  // namespace reprise
+}  // namespace reprise::cpu

@@ -23,9 +23,11 @@
 
 #ifdef __linux__
 #include <sys/mman.h>
+
+#include <reprise/base/rooms.hpp>
 #endif
 
-namespace reprise {
+namespace reprise::cpu {
 
 class PageRegion {
  public:
@@ -188,4 +190,4 @@ class PageRegion {
   Parts parts_;
 };
 
-}  // namespace reprise
+}  // namespace reprise::cpu

@@ -36,7 +36,7 @@
 #include <reprise/libtorch/device/cpu/memory_counter.hpp>
 #include <reprise/libtorch/device/cpu/spill_file.hpp>
 
-namespace reprise {
+namespace reprise::cpu {
 
 /// Whoever has protected a block, and is told when somebody touches it.
 struct BlockOwner {
@@ -492,4 +492,4 @@ inline void ProtectedBlocks::install_handler() {
 }
 #endif
 
-}  // namespace reprise
+}  // namespace reprise::cpu

@@ -27,7 +27,7 @@
 #include <reprise/base/error.hpp>
 #include <reprise/base/units.hpp>
 
-namespace reprise {
+namespace reprise::cpu {
 
 class SpillFile {
  public:
@@ -127,4 +127,4 @@ class SpillFile {
   std::multimap<std::int64_t, std::int64_t> free_;  // room -> offset
 };
 
-}  // namespace reprise
+}  // namespace reprise::cpu

@@ -23,7 +23,7 @@
 #include <reprise/base/units.hpp>
 #include <reprise/libtorch/device/cpu/byte_counter.hpp>
 
-namespace reprise {
+namespace reprise::cpu {
 
 /// Counts for as long as it is in scope what is allocated on this thread. Inside of another one of
 /// the same thread it is that one.
@@ -174,4 +174,4 @@ class StepBytes {
   bool outermost_ = false;
 };
 
-}  // namespace reprise
+}  // namespace reprise::cpu
