@@ -37,7 +37,7 @@ int main() {
       captured, own_order(captured.graph()));
   const reprise::recording::BoundTensors& bound = captured.bound();
   Watch watch;
-  const reprise::replaying::RunOutcome outcome =
+  const reprise::RunOutcome outcome =
       program.run({bound.model.parameters, bound.model.buffers, bound.inputs, bound.leaves}, watch);
   std::cout << watch.ops << " ops made " << watch.bytes << " bytes\n";
   const bool all = watch.ops == static_cast<std::int64_t>(captured.graph().node_count());

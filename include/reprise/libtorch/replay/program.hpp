@@ -478,4 +478,5 @@ class LibTorchProgram {
 
 namespace reprise {
 using replaying::LibTorchProgram;
+using replaying::RunOutcome;
 }  // namespace reprise
