@@ -60,6 +60,7 @@ class PlanFollower final : public ValueSource {
   void follow(std::shared_ptr<const PlannedStream> sequence) {
     chosen_ = std::move(sequence);
     sequence_ = chosen_.get();
+    recomputed_before_ = 0;
     instances_.reset(has_plan() ? &*sequence_->plan : nullptr);
   }
 
@@ -69,6 +70,7 @@ class PlanFollower final : public ValueSource {
   void enter(std::shared_ptr<const PlannedStream> sequence, NodeId now) {
     follow(std::move(sequence));
     next_ = now;
+    recomputed_before_ = now.index;
     if (!has_plan()) return;
     instances_.place(*sequence_->graph, sequence_->plan->begin_of(now));
     const StorageRecords& records = residency_.records();
@@ -152,7 +154,9 @@ class PlanFollower final : public ValueSource {
       if (leave_after_ == nullptr) leave_after_ = why;
       return;
     }
-    counters_.carried_out = has_plan() && next_.index >= sequence_->plan->last_again().index;
+    counters_.carried_out =
+        has_plan() && (sequence_->plan->recomputed() == 0 ||
+                       recomputed_before_ > sequence_->plan->last_again().index);
     counters_.diverged_at = next_.index;
     counters_.divergence = why;
     sequence_ = nullptr;
@@ -226,6 +230,7 @@ class PlanFollower final : public ValueSource {
       free_after(i);
       if (sequence_ == nullptr) return;
     }
+    recomputed_before_ = before.index + 1;
   }
 
   void run_occurrence(std::uint32_t i) {
@@ -315,6 +320,7 @@ class PlanFollower final : public ValueSource {
   std::shared_ptr<const PlannedStream> chosen_;
   const PlannedStream* sequence_ = nullptr;  // while it is followed
   NodeId next_{0};
+  std::size_t recomputed_before_ = 0;  // all recomputations before nodes of lower index have run
   std::size_t compared_ = 0;
   bool in_occurrence_ = false;
   const char* leave_after_ = nullptr;  // the occurrence that runs, and why
