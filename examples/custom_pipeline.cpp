@@ -13,8 +13,6 @@
 namespace mine {
 
 using namespace reprise;
-using namespace reprise::replaying;
-using namespace reprise::training;
 
 // How often each stage was asked.
 std::map<std::string, std::int64_t>& calls() {

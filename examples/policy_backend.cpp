@@ -9,7 +9,6 @@
 namespace mine {
 
 using namespace reprise;
-using namespace reprise::replaying;
 
 // A number in each allocation; a slot is a look at it.
 class Calculator {

@@ -35,7 +35,7 @@ int main() {
   auto captured = reprise::capture(model, loss, torch::ones({32, 64}));
   auto program = reprise::Rewriter<reprise::LibTorchBackend<>>{}.rewrite(
       captured, own_order(captured.graph()));
-  const reprise::recording::BoundTensors& bound = captured.bound();
+  const reprise::BoundTensors& bound = captured.bound();
   Watch watch;
   const reprise::RunOutcome outcome =
       program.run({bound.model.parameters, bound.model.buffers, bound.inputs, bound.leaves}, watch);

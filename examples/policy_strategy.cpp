@@ -14,7 +14,6 @@ struct LargestAgain {
   reprise::Schedule schedule(const reprise::StepGraph& graph,
                              const reprise::PlanRequest& request) const {
     using namespace reprise;
-    using namespace reprise::planning;
     const ScheduleFacts facts{graph};
     std::vector<StorageId> storages;
     for (std::size_t s = 0; s < graph.storage_count(); ++s)

@@ -14,5 +14,5 @@ int main(int argc, char** argv) {
             << graph.node(a.memory.peak_node).name << '\n';
   std::ofstream dot{"step.dot"};
   // then: dot -Tsvg step.dot > step.svg
-  write_dot(dot, graph, {.around = a.memory.peak_node, .radius = 2});
+  reprise::write_dot(dot, graph, {.around = a.memory.peak_node, .radius = 2});
 }

@@ -1,7 +1,7 @@
 #pragma once
 // Host memory that a device's storages are moved to, with the time that each way really takes: on
-// CUDA, what libtorch/spill_file.hpp is on the CPU. The memory is pinned, so that the device copies
-// at its full rate, and kept for reuse: pinning takes longer than copying.
+// CUDA, what libtorch/device/cpu/spill_file.hpp is on the CPU. The memory is pinned, so that the
+// device copies at its full rate, and kept for reuse: pinning takes longer than copying.
 //
 //   HostMover host{0};
 //   HostMover::Place place = host.write(data, bytes);     // place.time: how long the device took

@@ -14,7 +14,7 @@
 //
 // Whatever concerns one value or one node is checked when it is added (and then not added),
 // whatever concerns several in build(). Whether the graph's own order can be run is a question for
-// the simulator (plan/simulate.hpp).
+// the simulator (graph/simulate.hpp).
 
 #include <algorithm>
 #include <cmath>

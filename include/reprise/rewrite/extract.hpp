@@ -12,7 +12,7 @@
 //
 // h and h.relu were recomputed too, but only for h.flat: they are inside its subgraph and not
 // listed beside it. A source is an instance that the subgraph reads and that no recomputation made;
-// two subgraphs may share nodes. write_dot (rewrite/extraction_dot.hpp) draws one.
+// two subgraphs may share nodes. write_dot (report/extraction_dot.hpp) draws one.
 
 #include <algorithm>
 #include <cstddef>

@@ -13,7 +13,7 @@
 //
 // A slot is written once: h and h#1 are two. h, h.relu and h.flat are three slots of one
 // allocation, and go with it. Nothing is looked up by name: a backend needs the graph's ids and
-// this. write_listing (rewrite/listing.hpp) prints all of it.
+// this. write_listing (report/listing.hpp) prints all of it.
 
 #include <cstddef>
 #include <cstdint>

@@ -44,11 +44,18 @@ class BudgetStep {
       guide_.reset();
       return;
     }
+    std::string why = "an error that is no std::exception";
     try {
       finish();
+      return;
     } catch (const std::exception& error) {
-      guide_.reset();
-      budget_.notice(std::string("at the end of the step: ") + error.what());
+      why = error.what();
+    } catch (...) {  // of the user's callbacks or planner
+    }
+    guide_.reset();
+    try {
+      budget_.notice("at the end of the step: " + why);
+    } catch (...) {  // of the user's callback
     }
   }
   BudgetStep(const BudgetStep&) = delete;

@@ -103,10 +103,10 @@ class CallRunner {
         generator_now_ = GeneratorState::now();
         runner.generator_before_.at(node.index).restore();
       }
-      runner_.running_ = true;
+      was_running_ = std::exchange(runner_.running_, true);
     }
     ~Running() {
-      runner_.running_ = false;
+      runner_.running_ = was_running_;
       for (StorageIndex s : std::exchange(runner_.watch_again_, {}))
         runner_.recorder_.user_access().watch(s);
       if (generator_now_) generator_now_->restore();
@@ -117,6 +117,7 @@ class CallRunner {
    private:
     CallRunner& runner_;
     std::optional<GeneratorState> generator_now_;
+    bool was_running_ = false;  // a pointer that the kernel of another recomputation used
   };
 
   [[nodiscard]] const Recording& recording() const { return tables_.recording(); }

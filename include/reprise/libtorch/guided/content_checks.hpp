@@ -2,7 +2,7 @@
 // Whether what runs again starts from the same bytes and makes the same bytes: a check for whoever
 // doubts a result.
 //
-//   MemoryBudget budget{4_GiB, {.verify = true}};
+//   MemoryBudget budget{4_GiB, {.run = {.verify_every = 1}}};
 //
 // keeps a digest of everything that an op read and made when it first ran, and compares when it
 // runs again. The first difference throws and names the op and the value; without the check it

@@ -54,7 +54,13 @@ class GuidedStep final : public RecorderHooks,
     recorder_.operands().forbid_recompute_from_foreign();
     recorder_.watch_other_threads();
     memory_gate() = this;
-    set_limit(limit);
+    try {
+      set_limit(limit);
+    } catch (...) {  // no destructor runs
+      leave_thread();
+      page_blocks().abandon_step();
+      throw;
+    }
   }
   ~GuidedStep() override { stop(); }
   GuidedStep(const GuidedStep&) = delete;
@@ -318,11 +324,14 @@ class GuidedStep final : public RecorderHooks,
     const Scope step(entrance_, Synchronize::no);
     if (memory_gate() == this) leave_thread();
     limit_.remove();
-    step->follower.leave("the step has ended");
+    try {
+      step->follower.leave("the step has ended");
+    } catch (...) {  // a copy that did not fit: whoever reads that tensor gets an error
+    }
     for (StorageIndex s = 0; s < recorder_.storages().size(); ++s) {
       try {
         if (recorder_.is_on() && recorder_.storages().alive(s)) step->rematerializer.materialize(s);
-      } catch (const std::exception&) {  // reading it throws and says why
+      } catch (...) {  // reading it throws and says why
       }
     }
     recorder_.stop();

@@ -1,9 +1,8 @@
 #pragma once
 // User code uses a pointer to a storage whose bytes are away, perhaps on a thread that has not
-// joined the step. While a PointerAccess is in scope, memory for what has to be restored is asked
-// of
-// the step's gate, and the step goes on above its limit if there is none: nobody can be told that
-// it does not fit.
+// joined the step. While a PointerAccess is in scope, the step's gate is asked for the memory that
+// a restored storage needs. If there is none, the step goes on above its limit: no caller could be
+// told that it does not fit.
 
 #include <utility>
 

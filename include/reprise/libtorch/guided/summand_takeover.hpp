@@ -2,7 +2,7 @@
 // A sum of gradients over one of its summands (gradient_sums.hpp), while the user's own op runs:
 // the op is given the summand's block when it asks for memory for its result.
 //
-//   takeover.begin(call, summand);     c = add(a, b):  c's block is b's;  b is evicted, as it could be recomputed
+//   takeover.begin(summand);     c = add(a, b):  c's block is b's;  b is evicted, as it could be recomputed
 //   takeover.end(result);
 
 #include <optional>

@@ -290,6 +290,7 @@ requires(!(std::is_same_v<std::remove_cvref_t<Arguments>, CaptureOptions> || ...
 }  // namespace reprise::recording
 
 namespace reprise {
+using recording::BoundTensors;
 using recording::capture;
 using recording::CapturedOptimizer;
 using recording::CapturedStep;

@@ -9,7 +9,7 @@
 //   output, until backward is done                            [2, 5) at 8256
 //
 // Where packing makes the arena higher than it may be, pages that are dead for a while go back to
-// the system meanwhile (plan/page_give_backs.hpp): what is held is then what is asked for.
+// the system meanwhile (pack/page_give_backs.hpp): what is held is then what is asked for.
 //
 // What the step returns lies outside. Everything that is counted is counted as the allocator does,
 // in bytes as requested: the 64-byte header of each block is Reprise's own, in the arena as

@@ -15,8 +15,10 @@
 // queues if that fails. What is queued is processed by the outermost EntryScope only: a frame of
 // the Rematerializer that is restoring a storage never finds it freed below its feet.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -150,10 +152,10 @@ class StorageEvents final : public BlockListener {
     try {
       owner_.touched(s, writes);
       open(s);
-    } catch (const std::exception&) {  // there is no room: over the limit then
+    } catch (...) {  // there is no room: over the limit then
       try {
         open(s);
-      } catch (const std::exception&) {  // it cannot be read: whoever asked sees that it is shut
+      } catch (...) {  // it cannot be read: whoever asked sees that it is shut
       }
     }
     if (writes) residency_.writes().stop(s);
@@ -197,12 +199,15 @@ class StorageEvents final : public BlockListener {
   template <class Which>
   void process_frees(const Which& which, Needed needed) {
     const std::lock_guard lock(CountingAllocator::keepers());
-    std::vector<Free> now, later;
-    for (const Free& freed : std::exchange(frees_, {}))
-      (which(freed.storage) ? now : later).push_back(freed);
-    frees_ = std::move(later);
-    has_frees_.store(!frees_.empty(), std::memory_order_relaxed);
-    for (const Free& freed : now) process(freed, needed);
+    // one by one: what is still queued can be found meanwhile, and stays if this one throws
+    for (;;) {
+      const auto it = std::ranges::find_if(frees_, [&](const Free& f) { return which(f.storage); });
+      if (it == frees_.end()) break;
+      const Free freed = *it;
+      frees_.erase(it);
+      has_frees_.store(!frees_.empty(), std::memory_order_relaxed);
+      process(freed, needed);
+    }
   }
   void process(const Free& freed, Needed needed) {
     const StorageIndex s = freed.storage;
@@ -236,8 +241,8 @@ class StorageEvents final : public BlockListener {
       now.swap(openings_);
       has_openings_.store(false, std::memory_order_relaxed);
     }
+    for (const Opening& opening : now) residency_.note_opened(opening.storage);
     for (const Opening& opening : now) {
-      residency_.note_opened(opening.storage);
       owner_.was_touched(opening.storage, opening.writes);
       if (opening.writes) residency_.writes().stop(opening.storage);
     }
@@ -274,7 +279,7 @@ class StorageEvents final : public BlockListener {
   void tell_of_exchange(StorageIndex s) {
     try {
       owner_.exchanged(s);
-    } catch (const std::exception&) {  // whoever reads what could not be made gets an error
+    } catch (...) {  // whoever reads what could not be made gets an error
     }
     residency_.writes().stop(s);
     residency_.release_orphan(s);
@@ -289,7 +294,7 @@ class StorageEvents final : public BlockListener {
   StorageOwner& owner_;
   Residency residency_;
   StorageIndex known_ = 0;
-  std::vector<Free> frees_;  // under keepers()
+  std::deque<Free> frees_;  // under keepers()
   std::atomic<bool> has_frees_{false};
   std::mutex openings_guard_;
   std::vector<Opening> openings_;

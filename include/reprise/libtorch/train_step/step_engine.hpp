@@ -11,8 +11,8 @@
 // It is what takes long to compile, and it does not depend on the loss function: a program of many
 // files can compile it in one.
 //
-//   extern template class reprise::StepEngine<>;      in a header that every file includes, after <reprise/libtorch.hpp>
-//   template class reprise::StepEngine<>;             in one file
+//   extern template class reprise::training::StepEngine<>;      in a header that every file includes, after <reprise/libtorch.hpp>
+//   template class reprise::training::StepEngine<>;             in one file
 
 #include <cerrno>
 #include <cstdint>

@@ -303,3 +303,7 @@ class LiveSchedule {
 };
 
 }  // namespace reprise::planning
+
+namespace reprise {
+using planning::LiveSchedule;
+}  // namespace reprise

@@ -203,3 +203,7 @@ class ScheduleFacts {
 };
 
 }  // namespace reprise::planning
+
+namespace reprise {
+using planning::ScheduleFacts;
+}  // namespace reprise

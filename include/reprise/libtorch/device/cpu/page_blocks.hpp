@@ -11,7 +11,7 @@
 //   the 25 die           70     25          they wait; next to others, they are one run with them; never more than was alive at most
 //
 // Steps that ask for the same blocks again and again have each of them at the same address every
-// time, in one region (guide/step_addresses.hpp): nothing is moved any more, and as long as the
+// time, in one region (pack/step_addresses.hpp): nothing is moved any more, and as long as the
 // region fits into the limit nothing is asked of the system.
 //
 // glibc keeps what is freed and does not find room in its holes for aligned blocks: a process in
