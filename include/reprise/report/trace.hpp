@@ -47,7 +47,7 @@ class TraceEvents {
   void name(std::string_view what, std::string_view name) {
     add(what, "M", {{"args", {{"name", as_utf8(name)}}}});
   }
-  void slice(std::string_view name, Json rest) { add(name, "X", std::move(rest)); }
+  void slice(std::string_view name, const Json& rest) { add(name, "X", rest); }
   void counter(std::string_view name, double at, const Json& numbers) {
     add(name, "C", {{"ts", at}, {"args", numbers}});
   }
