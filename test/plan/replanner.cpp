@@ -69,7 +69,7 @@ struct Stand {
   }
   [[nodiscard]] Steps::Hooks hooks() {
     return {.make =
-                [this](Steps::Known& known, Plan plan, const Steps::Again&) {
+                [](Steps::Known& known, Plan plan, const Steps::Again&) {
                   auto made = std::make_shared<Fake>();
                   made->above = plan.peak - start_bytes(*known.graph);
                   made->run_again = plan.schedule.size() - known.graph->node_count();
