@@ -6,7 +6,8 @@
 //
 // Each folder of include/reprise is a room with a namespace of its own; its headers export the
 // public names into reprise at their ends. A room sees the names of the rooms below, as
-// test/layers.cmake has the rooms for includes; the front headers that users include see them all.
+// test/layers.cmake has the rooms for includes, with two exceptions: pipeline/ and
+// libtorch/pipeline/ share a namespace, and the front headers that users include see all rooms.
 
 namespace reprise {
 

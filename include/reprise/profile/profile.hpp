@@ -1,7 +1,7 @@
 #pragma once
 // A Profile is what was measured of a step, on the ids of its graph.
 //
-//   profile.nodes[3]       {.samples = {120, 118, 123} us, .time = 120 us, .active_before = 4 MiB, .active_peak = 9 MiB, …}
+//   profile.nodes[3]       {.samples = {120, 118, 123} us, .time = 120 us, .memory = {.before = 4 MiB, .peak = 9 MiB, …}}
 //   profile.storages[7]    {.bytes = 3 MiB, .swap_out = 900 us, .swap_in = 400 us}
 //   profile.graph          the graph with these times and workspaces in it: what a planner is given
 //

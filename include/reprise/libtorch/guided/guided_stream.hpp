@@ -3,11 +3,10 @@
 // in the same shapes.
 //
 //   recorded   mm(x, w) -> h [32, 64]    relu(h) -> r [32, 64]    …        known.calls[1]
-//   this step  mm(x, w) -> h [32, 64]    relu(h) -> r [32, 64]             same_call(known, recording, NodeId{1}, call)
+//   this step  mm(x, w) -> h [32, 64]    relu(h) -> r [32, 64]              same_reads(call, known.calls[1])
 //
 // Operands are compared by value id: ids are given in the order in which values come, so that equal
-// streams have equal ids. Numbers may differ (a learning rate): what is run again is run with this
-// step's.
+// streams have equal ids. Numbers may differ (a learning rate): a recomputation uses this step's.
 
 #include <algorithm>
 #include <cstddef>
