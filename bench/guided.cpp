@@ -228,7 +228,7 @@ double eviction_us(int ops) {
   const Tensor x = torch::ones({64});
   const torch::NoGradGuard no_grad;
   reprise::MemoryBudget budget{
-      reprise::cpu_memory().live() + reprise::Bytes{std::int64_t{ops} * 256 / 5},
+      reprise::device_memory().live() + reprise::Bytes{std::int64_t{ops} * 256 / 5},
       {.run = {.max_plans = 0}, .over_budget = reprise::OverBudget::go_on}};
   std::vector<Tensor> kept;
   kept.reserve(static_cast<std::size_t>(ops));

@@ -186,17 +186,17 @@ int run_case(const std::string& name, const std::string& label, std::int64_t byt
   std::optional<reprise::MemoryBudget> budget;
   if (bytes > 0) budget.emplace(Bytes{bytes});
   forget_peak();
-  const Bytes before = resident(), start = reprise::cpu_memory().live();
+  const Bytes before = resident(), start = reprise::device_memory().live();
   Bytes peak{};
   int planned = 0;
   for (std::int64_t i = 0; i < steps; ++i) {
-    reprise::cpu_memory().reset_peak();
+    reprise::device_memory().reset_peak();
     {
       std::optional<reprise::MemoryBudget::Step> step;
       if (budget) step.emplace(*budget);
       train(task, optimizer, batch);
     }
-    peak = std::max(peak, reprise::cpu_memory().peak());
+    peak = std::max(peak, reprise::device_memory().peak());
     if (budget) planned += budget->last().planned ? 1 : 0;
   }
   const Bytes bound = budget ? Bytes{bytes} : peak;

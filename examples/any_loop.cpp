@@ -87,9 +87,10 @@ bool same_bits(const std::vector<torch::Tensor>& a, const std::vector<torch::Ten
 
 int main() {
   constexpr int steps = 24;
-  reprise::cpu_memory().reset_peak();
+  reprise::device_memory().reset_peak();
   const std::vector<torch::Tensor> plain = train_plain(steps);
-  const reprise::Bytes held = reprise::cpu_memory().live(), peak = reprise::cpu_memory().peak();
+  const reprise::Bytes held = reprise::device_memory().live(),
+                       peak = reprise::device_memory().peak();
   std::cout << "the plain loop: peak " << format_bytes(peak) << '\n';
 
   const std::vector<torch::Tensor> ours = train_inside(steps, held + reprise::share_of(60, peak));

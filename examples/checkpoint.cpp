@@ -14,11 +14,11 @@ int main() {
       blocks.emplace_back(torch::nn::Linear(256, 256), torch::nn::GELU(), torch::nn::Dropout(0.1),
                           torch::nn::Linear(256, 256));
     auto x = torch::randn({128, 256}).requires_grad_();
-    const reprise::Bytes before = reprise::cpu_memory().live();
+    const reprise::Bytes before = reprise::device_memory().live();
     auto h = x;
     for (auto& block : blocks)
       h = h + (by_hand ? reprise::checkpoint(options, block, h) : block->forward(h));
-    std::cout << "  held for backward: " << format_bytes(reprise::cpu_memory().live() - before)
+    std::cout << "  held for backward: " << format_bytes(reprise::device_memory().live() - before)
               << '\n';
     h.square().mean().backward();
     return x.grad();

@@ -17,16 +17,18 @@ set(layers
   "pipeline: base graph profile plan rewrite"
   "report: base graph profile rewrite"
   "cuda: base profile"
-  "libtorch/device/cpu: base pack"
-  "libtorch/torch: base profile libtorch/device/cpu"
-  "libtorch/residency: base libtorch/device/cpu libtorch/torch"
-  "libtorch/record: base graph libtorch/device/cpu libtorch/torch libtorch/residency"
-  "libtorch/replay: base pack graph profile rewrite libtorch/device/cpu libtorch/torch libtorch/residency libtorch/record"
+  "libtorch/device/interface: base"
+  "libtorch/device/cpu: base pack libtorch/device/interface"
+  "libtorch/device: base libtorch/device/interface libtorch/device/cpu"
+  "libtorch/torch: base profile libtorch/device"
+  "libtorch/residency: base libtorch/device libtorch/torch"
+  "libtorch/record: base graph libtorch/device libtorch/torch libtorch/residency"
+  "libtorch/replay: base pack graph profile rewrite libtorch/device libtorch/torch libtorch/residency libtorch/record"
   "libtorch/options: base profile plan report"
   "libtorch/pipeline: profile pipeline plan rewrite libtorch/torch libtorch/record libtorch/replay libtorch/options"
   "libtorch/checkpoint: base libtorch/torch"
-  "libtorch/guided: base plan libtorch/device/cpu libtorch/torch libtorch/residency libtorch/record libtorch/options"
-  "libtorch/train_step: base graph profile plan rewrite libtorch/device/cpu libtorch/torch libtorch/record libtorch/replay libtorch/options libtorch/pipeline"
+  "libtorch/guided: base plan libtorch/device libtorch/torch libtorch/residency libtorch/record libtorch/options"
+  "libtorch/train_step: base graph profile plan rewrite libtorch/device libtorch/torch libtorch/record libtorch/replay libtorch/options libtorch/pipeline"
   "libtorch: plan libtorch/torch libtorch/options libtorch/pipeline libtorch/checkpoint libtorch/guided libtorch/train_step"
 )
 
@@ -98,5 +100,21 @@ foreach(room IN LISTS rooms)
   string(FIND "${page}" "\n| `${room}` | ${row} |" place)
   if(place EQUAL -1)
     message(SEND_ERROR "docs/design.md's table of rooms has no row '| `${room}` | ${row} |'")
+  endif()
+endforeach()
+
+# What knows of the CPU's memory is behind libtorch/device/device.hpp: no other room includes a
+# device's own headers (above), nor names anything in them.
+set(cpu_names
+  "cpu_memory|counting_allocator|CountingAllocator|counted_blocks|CountedBlocks|block_header|BlockHeader"
+  "|block_keepers|BlockKeepers|in_place_blocks|InPlaceBlocks|thread_hooks|page_blocks|PageBlocks|page_region"
+  "|PageRegion|protected_blocks|ProtectedBlocks|spill_file|SpillFile|DeviceType::CPU|device/cpu|cpu::")
+string(JOIN "" cpu_names ${cpu_names})
+foreach(header IN LISTS headers)
+  if(NOT header MATCHES "^libtorch/device/")
+    file(STRINGS "${SOURCE_DIR}/include/reprise/${header}" named REGEX "${cpu_names}")
+    foreach(line IN LISTS named)
+      message(SEND_ERROR "include/reprise/${header} names the CPU's memory: '${line}'. Ask libtorch/device/device.hpp")
+    endforeach()
   endif()
 endforeach()

@@ -2,12 +2,12 @@
 // means: loaded before the first tensor. And the digest of examples/support/compare_run.hpp, so
 // that bits can be compared across languages.
 
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/device.hpp>
 
 extern "C" {
-long long reprise_live() { return reprise::cpu_memory().live().count; }
-long long reprise_peak() { return reprise::cpu_memory().peak().count; }
-void reprise_reset_peak() { reprise::cpu_memory().reset_peak(); }
+long long reprise_live() { return reprise::device_memory().live().count; }
+long long reprise_peak() { return reprise::device_memory().peak().count; }
+void reprise_reset_peak() { reprise::device_memory().reset_peak(); }
 
 unsigned long long reprise_digest(unsigned long long state, const unsigned char* bytes,
                                   long long count) {

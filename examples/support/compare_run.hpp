@@ -160,14 +160,14 @@ class Variant {
   for (std::int64_t i = 0; i < options.warmup + options.runs; ++i) {
     torch::manual_seed(options.seed + static_cast<std::uint64_t>(i));
     task.module->zero_grad();
-    reprise::cpu_memory().reset_peak();
+    reprise::device_memory().reset_peak();
     reset_resident_peak();
     const auto start = std::chrono::steady_clock::now();
     const torch::Tensor loss = variant.step(batch);
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    const reprise::Bytes peak = reprise::cpu_memory().reserved_peak(),
-                         live = reprise::cpu_memory().peak(), resident = resident_peak();
+    const reprise::Bytes peak = reprise::device_memory().reserved_peak(),
+                         live = reprise::device_memory().peak(), resident = resident_peak();
     Digest digest;
     digest.add(loss);
     for (const torch::Tensor& p : task.module->parameters())

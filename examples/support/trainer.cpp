@@ -17,8 +17,8 @@ namespace {
 class Charge {
  public:
   explicit Charge(reprise::Bytes& account)
-      : account_(account), before_(reprise::cpu_memory().live()) {}
-  ~Charge() { account_ += reprise::cpu_memory().live() - before_; }
+      : account_(account), before_(reprise::device_memory().live()) {}
+  ~Charge() { account_ += reprise::device_memory().live() - before_; }
   Charge(const Charge&) = delete;
   Charge& operator=(const Charge&) = delete;
 
@@ -164,7 +164,7 @@ torch::Tensor Trainer::forward_backward(const std::vector<torch::Tensor>& batch)
 
 StepRecord Trainer::step(const std::vector<torch::Tensor>& batch, reprise::Bytes others) {
   using Clock = std::chrono::steady_clock;
-  auto& memory = reprise::cpu_memory();
+  auto& memory = reprise::device_memory();
   const Charge charge(held_);
   copy_state(stream_, at::detail::getDefaultCPUGenerator());
 

@@ -1,13 +1,13 @@
 #pragma once
-// Everything that works with LibTorch. Including it installs the counting allocator
-// (libtorch/device/cpu/counting_allocator.hpp).
+// Everything that works with LibTorch. Including it installs the device's counting allocator
+// (libtorch/device/device.hpp).
 
 #include <reprise/libtorch/checkpoint.hpp>
 #include <reprise/libtorch/checkpoint/checkpoint_frame.hpp>
 #include <reprise/libtorch/checkpoint/checkpoint_region.hpp>
 #include <reprise/libtorch/checkpointed.hpp>
-#include <reprise/libtorch/device/cpu/block_takeover.hpp>
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/block_takeover.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/guided/budget_limit.hpp>
 #include <reprise/libtorch/guided/budget_step.hpp>
 #include <reprise/libtorch/guided/guided_meter.hpp>

@@ -10,7 +10,7 @@
 #include "seen.hpp"
 
 Seen first_sees() {
-  return {&reprise::counting_allocator(), &reprise::cpu_memory(),
+  return {&reprise::cpu::counting_allocator(), &reprise::device_memory(),
           reprise::tensors::DispatchHook::current(), reprise::memory_is_counted()};
 }
 

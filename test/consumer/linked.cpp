@@ -4,11 +4,11 @@
 
 #include <ATen/ops/empty.h>
 
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/device.hpp>
 
 int main() {
-  const auto before = reprise::cpu_memory().live();
+  const auto before = reprise::device_memory().live();
   const at::Tensor tensor = at::empty({1024}, at::kFloat);
-  std::cout << (reprise::cpu_memory().live() - before).count
+  std::cout << (reprise::device_memory().live() - before).count
             << " bytes of LibTorch's are counted\n";
 }

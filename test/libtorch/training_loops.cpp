@@ -257,8 +257,8 @@ TEST_CASE("workspaces of one op that are never alive at once have one address") 
   AllocationNotes notes;  // and that is what the notes of an op say
   AllocationTrace noted;
   notes.begin();
-  { const c10::DataPtr first = counting_allocator().allocate(64); }
-  const c10::DataPtr second = counting_allocator().allocate(64);
+  { const c10::DataPtr first = cpu::counting_allocator().allocate(64); }
+  const c10::DataPtr second = cpu::counting_allocator().allocate(64);
   notes.end({}, noted, NodeId{0});
   REQUIRE(noted.ops[0].allocations.size() == 2);
   CHECK(noted.ops[0].allocations[0].dead_at == 1);

@@ -6,8 +6,9 @@
 //
 // Each folder of include/reprise is a room with a namespace of its own; its headers export the
 // public names into reprise at their ends. A room sees the names of the rooms below, as
-// test/layers.cmake has the rooms for includes, with two exceptions: pipeline/ and
-// libtorch/pipeline/ share a namespace, and the front headers that users include see all rooms.
+// test/layers.cmake has the rooms for includes, with three exceptions: pipeline/ and
+// libtorch/pipeline/ share a namespace, as do libtorch/device/ and libtorch/device/interface/, and
+// the front headers that users include see all rooms.
 
 namespace reprise {
 
@@ -20,6 +21,7 @@ namespace rewriting {}
 namespace pipelines {}
 namespace reporting {}
 namespace cuda {}
+namespace devices {}
 namespace cpu {}
 namespace tensors {}
 namespace residency {}
@@ -71,24 +73,28 @@ namespace cuda {
 using namespace base;
 using namespace profiling;
 }  // namespace cuda
+namespace devices {
+using namespace base;
+}
 namespace cpu {
 using namespace base;
 using namespace packing;
+using namespace devices;
 }  // namespace cpu
 namespace tensors {
 using namespace base;
 using namespace profiling;
-using namespace cpu;
+using namespace devices;
 }  // namespace tensors
 namespace residency {
 using namespace base;
-using namespace cpu;
+using namespace devices;
 using namespace tensors;
 }  // namespace residency
 namespace recording {
 using namespace base;
 using namespace graphs;
-using namespace cpu;
+using namespace devices;
 using namespace tensors;
 using namespace residency;
 }  // namespace recording
@@ -98,7 +104,7 @@ using namespace packing;
 using namespace graphs;
 using namespace profiling;
 using namespace rewriting;
-using namespace cpu;
+using namespace devices;
 using namespace tensors;
 using namespace residency;
 using namespace recording;
@@ -116,7 +122,7 @@ using namespace tensors;
 namespace guided {
 using namespace base;
 using namespace planning;
-using namespace cpu;
+using namespace devices;
 using namespace tensors;
 using namespace residency;
 using namespace recording;
@@ -128,7 +134,7 @@ using namespace graphs;
 using namespace profiling;
 using namespace planning;
 using namespace rewriting;
-using namespace cpu;
+using namespace devices;
 using namespace tensors;
 using namespace recording;
 using namespace replaying;
@@ -145,7 +151,7 @@ using namespace rewriting;
 using namespace pipelines;
 using namespace reporting;
 using namespace cuda;
-using namespace cpu;
+using namespace devices;
 using namespace tensors;
 using namespace residency;
 using namespace recording;

@@ -1,6 +1,6 @@
 #pragma once
 // Host memory that a device's storages are moved to, with the time that each way really takes: on
-// CUDA, what libtorch/device/cpu/spill_file.hpp is on the CPU. The memory is pinned, so that the
+// CUDA, what the spill file is on the CPU. The memory is pinned, so that the
 // device copies at its full rate, and kept for reuse: pinning takes longer than copying.
 //
 //   HostMover host{0};

@@ -81,7 +81,7 @@ class BasicMemoryBudget {
       : BasicMemoryBudget(what_fits(), std::move(options), std::move(policy)) {
     tell_of_fit();
   }
-  ~BasicMemoryBudget() { page_blocks().stop(); }
+  ~BasicMemoryBudget() { ThisDevice::stop_reuse(); }
   BasicMemoryBudget(const BasicMemoryBudget&) = delete;
   BasicMemoryBudget& operator=(const BasicMemoryBudget&) = delete;
 
@@ -173,7 +173,7 @@ class BasicMemoryBudget {
   }
 
   // The rest is for what LibTorch's allocator does not count.
-  static Budget what_fits() { return Budget::of_free_memory(80, cpu_memory().live()); }
+  static Budget what_fits() { return Budget::of_free_memory(80, device_memory().live()); }
   void tell_of_fit() const {
     notice("the budget is " + format_bytes(limit_.budget().bytes) +
            ": 80 % of the memory that the machine has free, and what LibTorch holds already");
@@ -232,7 +232,7 @@ class BasicMemoryBudget {
     blocks_because_ =
         sequences_.why_unplannable(BudgetLimit::headroom(meter_.base(), limit_.now()));
     if (blocks_because_.empty()) return false;
-    page_blocks().stop();  // what waits for guided steps would be of no use to any other
+    ThisDevice::stop_reuse();  // what waits for guided steps would be of no use to any other
     notice("from now on steps run as they are, with the checkpoints that they have: " +
            blocks_because_);
     return true;
@@ -350,7 +350,7 @@ class BasicMemoryBudget {
   OpTimerOf ops_{pipeline_.profiler()};
   Policy policy_;
   Log log_;
-  SpillFile file_;
+  SpillStore file_;
   bool off_ = false, advising_ = false;
   // why steps are left to the user's own checkpoints; empty where they are not
   std::string blocks_because_;

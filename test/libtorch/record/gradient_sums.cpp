@@ -3,7 +3,7 @@
 
 #include <reprise_test/guided.hpp>
 
-#include <reprise/libtorch/device/cpu/block_takeover.hpp>
+#include <reprise/libtorch/device/block_takeover.hpp>
 #include <reprise/libtorch/record/gradient_sums.hpp>
 
 using namespace reprise;

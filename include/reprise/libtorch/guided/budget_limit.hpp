@@ -17,7 +17,7 @@
 #include <reprise/base/error.hpp>
 #include <reprise/base/free_memory.hpp>
 #include <reprise/base/units.hpp>
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/options/budget.hpp>
 #include <reprise/libtorch/options/run_options.hpp>
 
@@ -47,7 +47,7 @@ class BudgetLimit {
   [[nodiscard]] Bytes now() const {
     if (budget_.kind == Budget::Kind::bytes) return budget_.bytes;
     if (resolved_ > Bytes{0}) return resolved_;
-    return limit_until_known(until_known_, cpu_memory().live() - excluded_, free_memory());
+    return limit_until_known(until_known_, device_memory().live() - excluded_, free_memory());
   }
   /// More where the budget is passed by choice.
   [[nodiscard]] Bytes enforced() const {

@@ -13,7 +13,7 @@
 #include <string>
 
 #include <reprise/base/units.hpp>
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/guided/budget_limit.hpp>
 #include <reprise/libtorch/guided/guided_step.hpp>
 #include <reprise/libtorch/guided/known_sequences.hpp>
@@ -39,7 +39,7 @@ class GuidedMeter {
     begin_measuring();
     following_ = {};
     waited_before_ = plans.waited;
-    started_with_ = cpu_memory().live() - own - limit_.excluded();
+    started_with_ = device_memory().live() - own - limit_.excluded();
   }
   /// The step follows this from here on; nothing, where there is no plan. `base`: as the allocator
   /// counts.
@@ -52,7 +52,7 @@ class GuidedMeter {
   void end(const Recording& recording, const GuidedStepCounters& counters,
            const TransferStats& transfers, Bytes own_peak, bool went_over) {
     last_.base = base_ = recording.base - limit_.excluded();
-    last_.peak = cpu_memory().peak() - limit_.excluded();
+    last_.peak = device_memory().peak() - limit_.excluded();
     last_.budget = limit_.now();
     const bool has_plan = following_.stream && following_.stream->plan;
     last_.planned = has_plan && (counters.followed || counters.carried_out);
@@ -96,13 +96,13 @@ class GuidedMeter {
   void begin_measuring() {
     ++counters_.steps;
     last_ = {};
-    last_.base = cpu_memory().live() - limit_.excluded();
-    cpu_memory().reset_peak();
+    last_.base = device_memory().live() - limit_.excluded();
+    device_memory().reset_peak();
     start_ = Clock::now();
   }
   void end_measuring() {
     base_ = last_.base;
-    last_.peak = last_.eager_peak = cpu_memory().peak() - limit_.excluded();
+    last_.peak = last_.eager_peak = device_memory().peak() - limit_.excluded();
     last_.budget = limit_.now();
     last_.over_budget = last_.budget > Bytes{0} && last_.peak > last_.budget;
     last_.time = since_start();

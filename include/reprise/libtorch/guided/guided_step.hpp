@@ -42,14 +42,14 @@ class GuidedStep final : public RecorderHooks,
 
   /// `limit` 0: none. If it cannot be kept, an error is thrown, with what `advice` says, or the
   /// step goes on above it.
-  GuidedStep(Bytes limit, bool throws, SpillFile& file, Policy policy, Choose choose,
+  GuidedStep(Bytes limit, bool throws, SpillStore& file, Policy policy, Choose choose,
              std::function<std::string()> advice)
       : limit_(limit, throws),
         choice_(std::move(choose)),
         advice_(std::move(advice)),
         recorder_(this),
         entrance_(recorder_.guard(), recorder_, file, std::move(policy), counters_, *this, *this) {
-    page_blocks().begin_step();
+    ThisDevice::begin_step();
     recorder_.numbers().give_each_a_value();
     recorder_.operands().forbid_recompute_from_foreign();
     recorder_.watch_other_threads();
@@ -58,7 +58,7 @@ class GuidedStep final : public RecorderHooks,
       set_limit(limit);
     } catch (...) {  // no destructor runs
       leave_thread();
-      page_blocks().abandon_step();
+      ThisDevice::abandon_step();
       throw;
     }
   }
@@ -92,7 +92,7 @@ class GuidedStep final : public RecorderHooks,
     needed_before_ = std::move(needed_before);
   }
   void set_limit(Bytes limit) {
-    limit_.set(PageBlocks::limit_here() = limit);
+    limit_.set(limit_here() = limit);
     Scope(entrance_)->notes.watch_sources(limit > Bytes{0});
   }
 
@@ -132,7 +132,7 @@ class GuidedStep final : public RecorderHooks,
     leave_thread();
     Recording recording = recorder_.finish();
     step->events.let_go();
-    page_blocks().end_step();
+    ThisDevice::end_step();
     finished_ = true;
     return recording;
   }
@@ -144,7 +144,7 @@ class GuidedStep final : public RecorderHooks,
 
   void ready(const Call& call, std::span<const StorageIndex> writes) override {
     // of this thread: one that has joined, or one that did not see the limit change
-    PageBlocks::limit_here() = limit_.bytes();
+    limit_here() = limit_.bytes();
     const Scope step(entrance_);
     step->eviction.tick();
     step->rematerializer.set_op(&call.facts->name);
@@ -224,7 +224,7 @@ class GuidedStep final : public RecorderHooks,
       if (limit_.throws())
         throw limit_.too_small(step->rematerializer.op(), bytes, recorder_.tables(),
                                step->events.residency(), advice_ ? advice_() : std::string{});
-      limit_.exceed(cpu_memory().live() + bytes);
+      limit_.exceed(device_memory().live() + bytes);
     }
     limit_.note_allocation(bytes);
   }
@@ -314,7 +314,7 @@ class GuidedStep final : public RecorderHooks,
   // Threads that are not part of the step ask nobody: what they have taken since the last op is
   // made up for at the next one.
   void make_room_for_others(Parts& step) {
-    if (limit_.given() && cpu_memory().live() > limit_.enforced())
+    if (limit_.given() && device_memory().live() > limit_.enforced())
       static_cast<void>(make_room_online(step, {}));
   }
 
@@ -336,12 +336,12 @@ class GuidedStep final : public RecorderHooks,
     }
     recorder_.stop();
     step->events.let_go();
-    if (!finished_) page_blocks().abandon_step();
+    if (!finished_) ThisDevice::abandon_step();
   }
 
   static void leave_thread() {
     memory_gate() = nullptr;
-    PageBlocks::limit_here() = {};
+    limit_here() = {};
   }
 
   StepLimit limit_;

@@ -61,7 +61,7 @@ class OnlineEviction {
   /// Reclaims until `bytes` fit below the limit. False if nothing more can go.
   [[nodiscard]] bool make_room(Bytes bytes, Bytes limit) {
     int repriced = 0;
-    while (cpu_memory().live() + bytes > limit) {
+    while (device_memory().live() + bytes > limit) {
       const auto victim = pick();
       if (!victim) return false;
       if (repriced < max_repriced && costs_more_now(*victim)) ++repriced;

@@ -236,7 +236,7 @@ class PlanFollower final : public ValueSource {
   void run_occurrence(std::uint32_t i) {
     in_occurrence_ = true;
     leave_after_ = nullptr;
-    const auto existing_peaks = cpu_memory().existing_peaks();
+    const auto existing_peaks = device_memory().existing_peaks();
     try {
       if (const char* why = occurrences_.run(*sequence_, i); why != nullptr) leave(why);
     } catch (...) {
@@ -244,7 +244,7 @@ class PlanFollower final : public ValueSource {
       throw;
     }
     end_occurrence(i);
-    cpu_memory().forget_existing_peaks_since(existing_peaks);
+    device_memory().forget_existing_peaks_since(existing_peaks);
   }
 
   void end_occurrence(std::uint32_t i) {

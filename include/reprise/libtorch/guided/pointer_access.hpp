@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/guided/step_limit.hpp>
 
 namespace reprise::guided {
@@ -16,11 +16,11 @@ class PointerAccess {
   PointerAccess(MemoryGate& gate, StepLimit& limit)
       : step_(limit),
         gate_(std::exchange(memory_gate(), &gate)),
-        limit_(std::exchange(PageBlocks::limit_here(), limit.bytes())),
+        limit_(std::exchange(limit_here(), limit.bytes())),
         throws_(limit.set_throws(false)) {}
   ~PointerAccess() {
     memory_gate() = gate_;
-    PageBlocks::limit_here() = limit_;
+    limit_here() = limit_;
     static_cast<void>(step_.set_throws(throws_));
   }
   PointerAccess(const PointerAccess&) = delete;

@@ -253,7 +253,7 @@ class Rematerializer {
       int& level;
       ~Level() { --level; }
     } level{++nested_};
-    const auto existing_peaks = cpu_memory().existing_peaks();
+    const auto existing_peaks = device_memory().existing_peaks();
     ScopedPins pins(records_);
     RecordedCone cone = cone_of(tables_, residency_, lineage_, wanted, pins);
     bool written = false;
@@ -271,7 +271,7 @@ class Rematerializer {
       ++recomputed_;
       recompute_call(node, cone.reads, made);
     }
-    cpu_memory().forget_existing_peaks_since(existing_peaks);
+    device_memory().forget_existing_peaks_since(existing_peaks);
   }
 
   void recompute_call(NodeId node, ReadCounts& reads, MadeStorages& made) {

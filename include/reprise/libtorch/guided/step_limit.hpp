@@ -12,7 +12,7 @@
 
 #include <reprise/base/error.hpp>
 #include <reprise/base/units.hpp>
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/record/recording_tables.hpp>
 #include <reprise/libtorch/residency/residency.hpp>
 #include <reprise/plan/shares.hpp>
@@ -34,7 +34,7 @@ class StepLimit {
 
   /// Whether `bytes` more fit.
   [[nodiscard]] bool allows(Bytes bytes) const {
-    return !given() || cpu_memory().live() + bytes <= limit_;
+    return !given() || device_memory().live() + bytes <= limit_;
   }
   /// What is enforced: the limit, or what the step needs in any case. To stay below that before and
   /// after would cost time and save nothing.
@@ -50,14 +50,14 @@ class StepLimit {
   /// Everything that could be evicted or spilled is so by now: what is resident cannot be.
   [[nodiscard]] Error too_small(const std::string* op, Bytes bytes, const RecordingTables& tables,
                                 const Residency& residency, const std::string& advice) const {
-    const Bytes needed = cpu_memory().live() + bytes;
+    const Bytes needed = device_memory().live() + bytes;
     MemoryShares shares;
     for (StorageIndex s = 0; s < tables.records().size(); ++s) {
       if (!residency.in_memory(s)) continue;
       const ValueId v = tables.latest_version(s);
       shares.add(tables.value(v).role, residency.bytes(s), tables.recording().describe(v));
     }
-    shares.add(Role::other, cpu_memory().live() - shares.total(),
+    shares.add(Role::other, device_memory().live() - shares.total(),
                "what no op of the step has touched");
     shares.add(Role::activation, bytes, "what is asked for now");
     return Error(Errc::budget_unreachable,

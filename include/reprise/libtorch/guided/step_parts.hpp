@@ -23,7 +23,7 @@ namespace reprise::guided {
 
 template <EvictionPolicy Policy>
 struct StepParts {
-  StepParts(Recorder& step_recorder, SpillFile& file, Policy policy, GuidedStepCounters& counters,
+  StepParts(Recorder& step_recorder, SpillStore& file, Policy policy, GuidedStepCounters& counters,
             StorageOwner& owner, RematerializerListener& listener)
       : recorder(step_recorder),
         events(recorder.storages(), file, recorder.guard(), owner),

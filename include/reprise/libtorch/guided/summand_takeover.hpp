@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include <reprise/libtorch/device/cpu/block_takeover.hpp>
+#include <reprise/libtorch/device/block_takeover.hpp>
 #include <reprise/libtorch/guided/lineage.hpp>
 #include <reprise/libtorch/record/recorder.hpp>
 
@@ -31,7 +31,7 @@ class SummandTakeover {
       return;
     c10::Storage operand = residency_.memory_of(s);
     if (!operand ||
-        !CountingAllocator::owns(operand.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks()))
+        !ThisDevice::owns(operand.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks()))
       return;
     storage_ = s;
     takeover_.emplace(std::move(operand));

@@ -4,7 +4,7 @@
 //   Budget{4_GiB}                    all bytes that LibTorch's allocator holds in the process during the step, base included
 //   Budget::share(50)                50 % of what the step would take without a budget
 //   Budget::savable(50)              F + 50 % of (E − F): half of what can be saved at all (E: eager's peak, F: the floor)
-//   Budget::of_free_memory(80, cpu_memory().live())   80 % of what the machine has free now, with what LibTorch holds already
+//   Budget::of_free_memory(80, device_memory().live())   80 % of what the machine has free now, with what LibTorch holds already
 //   Budget::extra_time(10)           as small as at most 10 % extra time allows
 //   Budget::costs_at_most(0.1)       the same
 //   MemoryBudget budget{fit};        as of_free_memory(80), when the budget is made

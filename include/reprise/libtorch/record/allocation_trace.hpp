@@ -17,7 +17,7 @@
 #include <vector>
 
 #include <reprise/base/ids.hpp>
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/record/recorder.hpp>
 
 namespace reprise::recording {
@@ -92,7 +92,7 @@ class AllocationNotes final : public BlockSource {
  private:
   void match(const at::Tensor& tensor, std::uint32_t result, std::int32_t element) {
     if (!tensor.defined() || !tensor.has_storage()) return;
-    const std::uint64_t serial = CountingAllocator::serial_of(tensor.storage().data_ptr());
+    const std::uint64_t serial = ThisDevice::serial_of(tensor.storage().data_ptr());
     for (std::size_t i = 0; i < serials_.size(); ++i)
       if (serials_[i] == serial && taken_[i].result == TracedAllocation::workspace) {
         taken_[i].result = result;

@@ -89,7 +89,7 @@ class OperandReader {
   /// A storage that no op of this step has made.
   ValueId add_preexisting(const at::Tensor& tensor, const std::string& reader) {
     const c10::DataPtr& data = tensor.storage().data_ptr();
-    const bool in_step = CountingAllocator::serial_of(data) > tables_.start_serial();
+    const bool in_step = ThisDevice::serial_of(data) > tables_.start_serial();
     if (WrappedNumbers::is_number(tensor, in_step)) return numbers_.add(tensor);
     if (in_step) {
       tables_.refuse(tables_.at_next_node(reader) +

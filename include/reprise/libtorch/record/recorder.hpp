@@ -22,7 +22,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/record/call_context.hpp>
 #include <reprise/libtorch/record/op_timer.hpp>
 #include <reprise/libtorch/record/operands.hpp>
@@ -43,9 +43,9 @@ class Recorder final : public DispatchHook, public PointerListener {
   explicit Recorder(RecorderHooks* hooks = nullptr)
       : hooks_(hooks), access_(tables_, hooks, &on_pointer_access) {
     switch_on();
-    if (memory_.outermost()) cpu_memory().reset_peak();
+    if (memory_.outermost()) device_memory().reset_peak();
     // whoever runs the step wants to know what it held from its beginning
-    else cpu_memory().reset_existing_peak();
+    else device_memory().reset_existing_peak();
     existed_ = bytes().existing();
   }
 
@@ -110,7 +110,7 @@ class Recorder final : public DispatchHook, public PointerListener {
 
   /// What the step has taken: no other thread's bytes. Relative to its beginning.
   [[nodiscard]] ByteCounter& bytes() const {
-    return memory_.bytes() != nullptr ? *memory_.bytes() : cpu_memory();
+    return memory_.bytes() != nullptr ? *memory_.bytes() : device_memory();
   }
 
   /// What was let go since the last op becomes part of the recording: it existed until here.

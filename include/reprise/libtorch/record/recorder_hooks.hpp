@@ -8,7 +8,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/record/recording.hpp>
 #include <reprise/libtorch/residency/storage_record.hpp>
 

@@ -15,7 +15,7 @@
 
 #include <torch/csrc/autograd/function.h>
 
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/record/recording.hpp>
 #include <reprise/libtorch/residency/storage_record.hpp>
 
@@ -23,7 +23,7 @@ namespace reprise::recording {
 
 class RecordingTables {
  public:
-  RecordingTables() : start_serial_(cpu_memory().serial()), base_(cpu_memory().existing()) {}
+  RecordingTables() : start_serial_(device_memory().serial()), base_(device_memory().existing()) {}
   RecordingTables(const RecordingTables&) = delete;
   RecordingTables& operator=(const RecordingTables&) = delete;
 
@@ -82,11 +82,11 @@ class RecordingTables {
   [[nodiscard]] bool is_from_before(const at::Tensor& tensor) const {
     const c10::DataPtr& data =
         tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
-    return CountingAllocator::owns(data) && CountingAllocator::serial_of(data) <= start_serial_;
+    return ThisDevice::owns(data) && ThisDevice::serial_of(data) <= start_serial_;
   }
   [[nodiscard]] static Bytes bytes_of(const c10::StorageImpl& storage) {
-    return storage.device_type() == c10::DeviceType::CPU
-               ? CountingAllocator::bytes_of(storage.data_ptr())
+    return storage.device_type() == ThisDevice::type
+               ? ThisDevice::bytes_of(storage.data_ptr())
                : Bytes{static_cast<std::int64_t>(storage.nbytes())};
   }
   [[nodiscard]] static Bytes bytes_of(const c10::Storage& storage) {
@@ -94,8 +94,8 @@ class RecordingTables {
   }
   /// Memory that did not come from our allocator: nobody tells when it goes.
   [[nodiscard]] static bool is_foreign(const c10::Storage& storage) {
-    return storage.device_type() == c10::DeviceType::CPU && storage.nbytes() > 0 &&
-           !CountingAllocator::owns(storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks());
+    return storage.device_type() == ThisDevice::type && storage.nbytes() > 0 &&
+           !ThisDevice::owns(storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks());
   }
 
   // ── phase ──────────────────────────────────────────────────────────────────────────────────────

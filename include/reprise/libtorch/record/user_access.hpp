@@ -137,7 +137,7 @@ class UserAccess {
       StorageRecord::Contents& known = tables_.contents(s);
       if (!known.made_without_tensors && !call.facts->makes_room) continue;
       const auto storage = tables_.records().lock(s);
-      if (!storage || storage->nbytes() == 0 || storage->device_type() != c10::DeviceType::CPU)
+      if (!storage || storage->nbytes() == 0 || storage->device_type() != ThisDevice::type)
         continue;
       if (call.facts->unfilled) std::memset(storage->mutable_data(), 0xa5, storage->nbytes());
       if (!known.made_without_tensors) {

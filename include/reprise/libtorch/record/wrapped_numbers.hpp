@@ -15,7 +15,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/record/recording_tables.hpp>
 
 namespace reprise::recording {
@@ -70,8 +70,7 @@ class WrappedNumbers {
       const bool twice =
           std::any_of(of_op_.begin(), of_op_.begin() + static_cast<std::ptrdiff_t>(i), is_same);
       const auto storage = of_op_[i].storage.lock();
-      if (storage && !twice &&
-          CountingAllocator::serial_of(storage->data_ptr()) > tables_.start_serial())
+      if (storage && !twice && ThisDevice::serial_of(storage->data_ptr()) > tables_.start_serial())
         sum += RecordingTables::bytes_of(*storage);
     }
     return sum;
@@ -90,7 +89,7 @@ class WrappedNumbers {
       if (!storage || tables_.records().find(storage.unsafeGetStorageImpl()) != no_storage ||
           RecordingTables::bytes_of(storage) == Bytes{0})
         continue;
-      if (CountingAllocator::serial_of(storage.data_ptr()) <= tables_.start_serial()) continue;
+      if (ThisDevice::serial_of(storage.data_ptr()) <= tables_.start_serial()) continue;
       add_block(storage, tables_.value(number.value).geometry, Role::constant);
     }
   }

@@ -37,7 +37,7 @@
 
 #include <c10/core/StorageImpl.h>
 
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/replay/arena_layout.hpp>
 #include <reprise/libtorch/replay/step_memory.hpp>
 
@@ -68,7 +68,7 @@ class ArenaBlock final : public BlockSource {
   void start(const ArenaLayout& layout) {
     layout_ = &layout;
     if (layout.counted > counted_) {
-      cpu_memory().add_spare((layout.counted - counted_).count);
+      device_memory().add_spare((layout.counted - counted_).count);
       counted_ = layout.counted;
     }
     if (states_.size() < layout.blocks.size())
@@ -161,7 +161,7 @@ class ArenaBlock final : public BlockSource {
   }
 
   ~ArenaBlock() override {
-    cpu_memory().add_spare(-counted_.count);
+    device_memory().add_spare(-counted_.count);
     ::operator delete(memory_, alignment());
   }
   static std::align_val_t alignment() {
@@ -222,11 +222,10 @@ class ArenaMemory {
   void settle() {
     for (auto& weak : handed_over_) {
       const auto storage = weak.lock();
-      if (!storage || !CountingAllocator::in_arena(storage->_mutable_data_ptr_no_checks()))
-        continue;
+      if (!storage || !ThisDevice::in_arena(storage->_mutable_data_ptr_no_checks())) continue;
       c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
-      const auto bytes = static_cast<std::size_t>(CountingAllocator::bytes_of(data).count);
-      c10::DataPtr own = counting_allocator().allocate(bytes);
+      const auto bytes = static_cast<std::size_t>(ThisDevice::bytes_of(data).count);
+      c10::DataPtr own = ThisDevice::allocator().allocate(bytes);
       std::memcpy(own.get(), data.get(), bytes);
       storage->set_data_ptr_noswap(std::move(own));
     }
@@ -258,7 +257,7 @@ class ArenaMemory {
   }
   void hand_over(const std::vector<at::Tensor>& gradients) {
     for (const at::Tensor& g : gradients)
-      if (g.defined() && CountingAllocator::in_arena(g.storage().data_ptr()))
+      if (g.defined() && ThisDevice::in_arena(g.storage().data_ptr()))
         handed_over_.push_back(g.storage().getWeakStorageImpl());
   }
 

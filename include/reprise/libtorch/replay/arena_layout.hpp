@@ -27,7 +27,7 @@
 #endif
 
 #include <reprise/graph/step_graph.hpp>
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/record/allocation_trace.hpp>
 #include <reprise/libtorch/record/recording.hpp>
 #include <reprise/pack/assign_offsets.hpp>
@@ -157,7 +157,7 @@ class ArenaLayouter {
 
   static std::int64_t with_header(std::size_t bytes) {
     constexpr auto alignment = static_cast<std::int64_t>(c10::gAlignment);
-    return (static_cast<std::int64_t>(bytes + CountingAllocator::header_bytes) + alignment - 1) /
+    return (static_cast<std::int64_t>(bytes + ThisDevice::header_bytes) + alignment - 1) /
            alignment * alignment;
   }
 

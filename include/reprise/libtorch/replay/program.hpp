@@ -25,8 +25,8 @@
 
 #include <reprise/base/error.hpp>
 #include <reprise/graph/simulate.hpp>
-#include <reprise/libtorch/device/cpu/block_takeover.hpp>
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/block_takeover.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/record/call_again.hpp>
 #include <reprise/libtorch/record/capture.hpp>
 #include <reprise/libtorch/record/gradient_sums.hpp>
@@ -113,7 +113,7 @@ class LibTorchProgram {
     if (!bind(bindings, outcome)) return outcome;
     const std::optional<StepSnapshot> before_guards = save();
     std::vector<c10::IValue> stack;
-    const StepBytes own(cpu_memory().serial());
+    const StepBytes own(device_memory().serial());
     ByteCounter& bytes = bytes_of_step();
     for (std::size_t i = 0; i < instructions_.size(); ++i) {
       const Instruction& instruction = instructions_[i];
@@ -349,7 +349,7 @@ class LibTorchProgram {
     if (instruction.over == no_index) return call.op->redispatchBoxed(call.keys, &stack);
     const c10::Storage operand = slots_[instruction.over].storage();
     c10::DataPtr& pointer = operand.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
-    if (CountingAllocator::owns(pointer)) {
+    if (ThisDevice::owns(pointer)) {
       BlockTakeover takeover(operand);
       call.op->redispatchBoxed(call.keys, &stack);
       if (takeover.taken_by(stack.back().toTensor()))

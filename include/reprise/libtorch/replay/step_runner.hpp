@@ -31,7 +31,7 @@ class StepRunner {
         options_(options),
         program_(step, own_order(step.graph())),
         generator_(GeneratorState::now()),
-        base_(cpu_memory().live()) {
+        base_(device_memory().live()) {
     if (step.bound().model.parameters.empty() && step.bound().inputs.empty())
       throw Error(Errc::bad_argument,
                   "this captured step does not know its model and inputs; capture() keeps them");
@@ -160,7 +160,7 @@ class StepRunner {
 
   // What was not moved: one block of each size is written and read back.
   void fill_in_transfers(Profile& profile) const {
-    SpillFile file(options_.spill_folder);
+    SpillStore file(options_.spill_folder);
     std::map<std::int64_t, std::pair<Microseconds, Microseconds>> known;
     TransferStats all;
     for (StorageProfile& storage : profile.storages) {
@@ -179,12 +179,12 @@ class StepRunner {
   /// Larger storages are not worth the seconds: their time is scaled up from this size.
   static constexpr Bytes largest_block{std::int64_t{64} << 20};
 
-  static std::pair<Microseconds, Microseconds> measure_transfer(SpillFile& file, Bytes bytes,
+  static std::pair<Microseconds, Microseconds> measure_transfer(SpillStore& file, Bytes bytes,
                                                                 TransferStats& all) {
     const Bytes block = bytes < largest_block ? bytes : largest_block;
     std::vector<std::byte> data(static_cast<std::size_t>(block.count), std::byte{1});
     const auto start = std::chrono::steady_clock::now();
-    const SpillFile::Place place = file.write(data.data(), data.size());
+    const SpillStore::Place place = file.write(data.data(), data.size());
     const auto written = std::chrono::steady_clock::now();
     file.read(place, data.data());
     const auto end = std::chrono::steady_clock::now();

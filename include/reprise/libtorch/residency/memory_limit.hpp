@@ -17,8 +17,7 @@
 #include <vector>
 
 #include <reprise/base/error.hpp>
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
-#include <reprise/libtorch/device/cpu/spill_file.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/residency/residency.hpp>
 
 namespace reprise::residency {
@@ -36,15 +35,15 @@ class MemoryLimit final : public MemoryGate {
     residency_.explain_errors("",
                               " (its memory limit): use it in an op, or read it after the step");
     memory_gate() = this;
-    PageBlocks::limit_here() = limit;
+    limit_here() = limit;
   }
 
   /// Everything that is still spilled is fetched, over the limit if need be: every tensor is
   /// readable afterwards.
   ~MemoryLimit() override {
     memory_gate() = nullptr;
-    PageBlocks::limit_here() = {};
-    page_blocks().stop();
+    limit_here() = {};
+    ThisDevice::stop_reuse();
     for (StorageIndex s = 0; s < records_.size(); ++s) {
       try {
         if (is_spilled(s)) residency_.fetch(s);
@@ -134,7 +133,7 @@ class MemoryLimit final : public MemoryGate {
   };
 
   [[nodiscard]] Bytes held() const {
-    return others_ ? *others_ + bytes_of_step().live() : cpu_memory().live();
+    return others_ ? *others_ + bytes_of_step().live() : device_memory().live();
   }
   [[nodiscard]] bool is_spilled(StorageIndex s) const {
     return residency_.state(s) == ResidencyState::spilled;
@@ -144,7 +143,7 @@ class MemoryLimit final : public MemoryGate {
     if (!tensor.defined() || !tensor.has_storage()) return no_storage;
     const StorageIndex known = find(tensor);
     if (known != no_storage) return known;
-    if (!CountingAllocator::owns(tensor.storage().data_ptr())) return no_storage;
+    if (!ThisDevice::owns(tensor.storage().data_ptr())) return no_storage;
     const StorageIndex s = records_.add(tensor.storage());
     records_[s].use.last_use = clock_;
     residency_.look_at(s);
@@ -200,7 +199,7 @@ class MemoryLimit final : public MemoryGate {
   Bytes limit_;
   // if the limit is for one step alone: what the process held in addition to it
   std::optional<Bytes> others_{};
-  SpillFile file_;
+  SpillStore file_;
   StorageRecords records_;
   Listener listener_{*this};
   Residency residency_{records_, file_, listener_, UserBlocks::Listening::off};

@@ -6,13 +6,13 @@
 //      │  └──spill──▶ spilled ──fetch──▶ resident              the bytes lie in a file meanwhile
 //      └── the last tensor dies ──▶ dead; or the bytes are still needed: orphaned here, orphaned_spilled in the file
 //
-// A block can keep its address while it is spilled (protected_blocks.hpp): whoever touches it,
+// A block can keep its address while it is spilled (ThisDevice::spill()): whoever touches it,
 // through a pointer from any time and on any thread, waits until its bytes are there again. Blocks
 // with fewer than two whole pages, and systems other than Linux, cannot do that. Such a storage has
 // a tombstone in the place of its bytes, and asking it for a pointer throws.
 //
-// account() is the one function that tells cpu_memory() which bytes are absent. Residency refers to
-// storages weakly, because a strong reference would change what autograd does.
+// account() is the one function that tells device_memory() which bytes are absent. Residency refers
+// to storages weakly, because a strong reference would change what autograd does.
 
 #include <chrono>
 #include <cstdint>
@@ -20,8 +20,7 @@
 #include <utility>
 
 #include <reprise/base/error.hpp>
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
-#include <reprise/libtorch/device/cpu/spill_file.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/residency/storage_record.hpp>
 #include <reprise/libtorch/residency/tombstone.hpp>
 #include <reprise/libtorch/residency/transfer_stats.hpp>
@@ -51,7 +50,7 @@ class Residency {
  public:
   using State = ResidencyState;
 
-  Residency(StorageRecords& records, SpillFile& file, BlockListener& listener,
+  Residency(StorageRecords& records, SpillStore& file, BlockListener& listener,
             UserBlocks::Listening listening = UserBlocks::Listening::on)
       : records_(records),
         file_(file),
@@ -62,7 +61,7 @@ class Residency {
 
   /// An evicted storage keeps its address too, if it is large enough: whoever reads it through a
   /// pointer waits until it is recomputed.
-  void keep_pointers() { evicts_in_place_ = ProtectedBlocks::available(); }
+  void keep_pointers() { evicts_in_place_ = ThisDevice::keeps_addresses(); }
   /// What a message says in front of "'x' was evicted" and behind it: what to do about it.
   void explain_errors(std::string before, std::string after) {
     emptied_.explain_errors(std::move(before), std::move(after));
@@ -108,7 +107,7 @@ class Residency {
     StorageRecord::Residency& it = at(s);
     if (evicts_in_place_ && it.spillable) {
       it.data = storage->_mutable_data_ptr_no_checks().get();
-      if (CountingAllocator::evict(it.data, listener_, s)) {
+      if (ThisDevice::evict(it.data, listener_, s)) {
         it.in_place = true;
         change(s, State::evicted);
         return;
@@ -134,7 +133,7 @@ class Residency {
     const auto start = std::chrono::steady_clock::now();
     if (blocks_.spills_in_place()) {
       it.data = storage->_mutable_data_ptr_no_checks().get();
-      if (!CountingAllocator::spill(it.data, listener_, s, file_)) return it.spillable = false;
+      if (!ThisDevice::spill(it.data, listener_, s, file_)) return it.spillable = false;
       it.in_place = true;
       change(s, State::spilled);
     } else {
@@ -156,11 +155,11 @@ class Residency {
     if (!storage) return;
     StorageRecord::Residency& it = at(s);
     if (it.in_place) {
-      if (CountingAllocator::bytes_of(data) != it.bytes)
+      if (ThisDevice::bytes_of(data) != it.bytes)
         throw Error(Errc::capture_failed, "a storage of " + format_bytes(it.bytes) +
                                               " cannot be recomputed: there were " +
-                                              format_bytes(CountingAllocator::bytes_of(data)));
-      CountingAllocator::fill(it.data, std::move(data));
+                                              format_bytes(ThisDevice::bytes_of(data)));
+      ThisDevice::fill(it.data, std::move(data));
       change(s, State::resident);
       it.in_place = false;
       return;
@@ -181,7 +180,7 @@ class Residency {
     c10::DataPtr data;
     auto start = std::chrono::steady_clock::now();
     try {
-      data = counting_allocator().allocate(static_cast<std::size_t>(it.bytes.count));
+      data = ThisDevice::allocator().allocate(static_cast<std::size_t>(it.bytes.count));
       start = std::chrono::steady_clock::now();
       file_.read(it.place, data.get());
     } catch (...) {  // there is no memory for it, or the file cannot be read: it stays where it is
@@ -203,9 +202,9 @@ class Residency {
   void fetch_in_place(StorageIndex s, bool inside_limit) {
     const auto storage = records_.lock(s);  // it does not die meanwhile
     StorageRecord::Residency& it = at(s);
-    if (inside_limit && CountingAllocator::is_spilled(it.data)) listener_.make_room(it.bytes);
+    if (inside_limit && ThisDevice::is_spilled(it.data)) listener_.make_room(it.bytes);
     const auto start = std::chrono::steady_clock::now();
-    if (CountingAllocator::restore(it.data)) transfers_.note_fetch(s, it.bytes, start);
+    if (ThisDevice::restore(it.data)) transfers_.note_fetch(s, it.bytes, start);
     note_opened(s);
   }
   /// Its pages are readable again.
@@ -221,7 +220,7 @@ class Residency {
   /// keeps the block.
   void orphan(StorageIndex s, void* data) {
     StorageRecord::Residency& it = at(s);
-    it.orphan = storage_of(it.bytes, CountingAllocator::take_over(data));
+    it.orphan = storage_of(it.bytes, ThisDevice::take_over(data));
     it.data = data;
     change(s, it.in_place ? State::orphaned_spilled : State::orphaned);
   }
@@ -266,8 +265,8 @@ class Residency {
   // ── the plan's copies ──────────────────────────────────────────────────────────────────────────
 
   /// Memory that Reprise holds and a step without a limit would not.
-  void add_copy(Bytes bytes) { cpu_memory().remove_absent(bytes); }
-  void remove_copy(Bytes bytes) { cpu_memory().add_absent(bytes); }
+  void add_copy(Bytes bytes) { device_memory().remove_absent(bytes); }
+  void remove_copy(Bytes bytes) { device_memory().add_absent(bytes); }
 
   // ── the end of the step ────────────────────────────────────────────────────────────────────────
 
@@ -285,7 +284,7 @@ class Residency {
       }
       if (it.state == State::resident) {
         const auto storage = records_.lock(s);
-        if (storage && CountingAllocator::owns(storage->_mutable_data_ptr_no_checks()))
+        if (storage && ThisDevice::owns(storage->_mutable_data_ptr_no_checks()))
           blocks_.stop_listening_to(storage->_mutable_data_ptr_no_checks());
         it.state = State::foreign;
       }
@@ -314,8 +313,8 @@ class Residency {
     const StorageRecord::Residency& it = at(s);
     const Bytes more =
         absent_bytes(to, it.bytes, it.in_place) - absent_bytes(from, it.bytes, it.in_place);
-    if (more > Bytes{}) cpu_memory().add_absent(more);
-    else cpu_memory().remove_absent(Bytes{} - more);
+    if (more > Bytes{}) device_memory().add_absent(more);
+    else device_memory().remove_absent(Bytes{} - more);
   }
   void change(StorageIndex s, State to) {
     account(s, at(s).state, to);
@@ -341,7 +340,7 @@ class Residency {
     it.in_place = false;
     const auto storage = records_.lock(s);
     if (!storage) return;
-    CountingAllocator::set_keeper(it.data, {});
+    ThisDevice::set_keeper(it.data, {});
     static_cast<void>(records_.empty(s));
     guard_storage(*storage,
                   "this tensor was evicted or spilled to stay inside Reprise's budget, and could "
@@ -351,11 +350,11 @@ class Residency {
   [[nodiscard]] static c10::Storage storage_of(Bytes bytes, c10::DataPtr&& data) {
     return c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
                                                               bytes.count, std::move(data),
-                                                              &counting_allocator(), false));
+                                                              &ThisDevice::allocator(), false));
   }
 
   StorageRecords& records_;
-  SpillFile& file_;
+  SpillStore& file_;
   BlockListener& listener_;
   WriteWatch writes_{records_};
   UserBlocks blocks_;

@@ -8,8 +8,8 @@
 // Locks, in the order in which they are waited for:
 //
 //   1. the step's guard             held by whoever records an op or works on the step (EntryScope)
-//   2. CountingAllocator::keepers() held while a block is being freed, and while the queue is read
-//   3. the lock of ProtectedBlocks, the queue of openings, the spill file: held for a moment, nothing is waited for with one in hand
+//   2. ThisDevice::keepers() held while a block is being freed, and while the queue is read
+//   3. the lock of the device's protected blocks, the queue of openings, the store: held for a moment, nothing is waited for with one in hand
 //
 // Whoever comes from below, with lock 2 or 3 in hand, never waits for the guard: it tries, and
 // queues if that fails. What is queued is processed by the outermost EntryScope only: a frame of
@@ -52,10 +52,10 @@ struct StorageOwner {
 
 class StorageEvents final : public BlockListener {
  public:
-  StorageEvents(StorageRecords& records, SpillFile& file, std::recursive_mutex& guard,
+  StorageEvents(StorageRecords& records, SpillStore& file, std::recursive_mutex& guard,
                 StorageOwner& owner)
       : records_(records), guard_(guard), owner_(owner), residency_(records, file, *this) {
-    CountingAllocator::listen(this);
+    ThisDevice::listen(this);
   }
   ~StorageEvents() override { let_go(); }
   StorageEvents(const StorageEvents&) = delete;
@@ -102,9 +102,9 @@ class StorageEvents final : public BlockListener {
 
   /// Nobody is asked or told any more.
   void let_go() {
-    const std::lock_guard lock(CountingAllocator::keepers());
+    const std::lock_guard lock(ThisDevice::keepers());
     // also for one that is dying on another thread and waits for the lock
-    CountingAllocator::unlisten(this);
+    ThisDevice::unlisten(this);
     process_frees(every_storage, keeps_none);
     residency_.let_go();
   }
@@ -198,7 +198,7 @@ class StorageEvents final : public BlockListener {
 
   template <class Which>
   void process_frees(const Which& which, Needed needed) {
-    const std::lock_guard lock(CountingAllocator::keepers());
+    const std::lock_guard lock(ThisDevice::keepers());
     // one by one: what is still queued can be found meanwhile, and stays if this one throws
     for (;;) {
       const auto it = std::ranges::find_if(frees_, [&](const Free& f) { return which(f.storage); });
@@ -217,14 +217,14 @@ class StorageEvents final : public BlockListener {
       return;
     }
     if (records_.alive(s)) {
-      if (!exchange(s, freed.data)) CountingAllocator::take_over(freed.data).clear();
+      if (!exchange(s, freed.data)) ThisDevice::take_over(freed.data).clear();
       return;
     }
     records_.forget(s);
     if (is_needed(s, needed) && residency_.state(s) != ResidencyState::evicted)
       return residency_.orphan(s, freed.data);
     residency_.note_death(s);
-    CountingAllocator::take_over(freed.data).clear();
+    ThisDevice::take_over(freed.data).clear();
   }
 
   void note_tombstone_freed(StorageIndex s, Needed needed) {

@@ -30,8 +30,7 @@
 #include <reprise/base/error.hpp>
 #include <reprise/base/flat_index.hpp>
 #include <reprise/base/ids.hpp>
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
-#include <reprise/libtorch/device/cpu/spill_file.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/torch/pointer_hook.hpp>
 
 namespace reprise::residency {
@@ -84,7 +83,7 @@ struct StorageRecord {
     ResidencyState state = ResidencyState::foreign;
     Bytes bytes{};
     c10::Storage orphan{};  ///< has the bytes while no tensor of the user's does
-    SpillFile::Place place{};
+    SpillStore::Place place{};
     Tombstone* tombstone = nullptr;
     void* data = nullptr;         ///< while it is resident, or spilled or evicted in its place
     bool spillable = true;        ///< else the block is too small to keep its address
@@ -168,12 +167,11 @@ class StorageRecords {
     records_[s].identity.weak.reset();
   }
 
-  /// Takes the bytes out from under every tensor over the storage. Only blocks of the counting
-  /// allocator may be taken. `when_dead` is what the storage holds meanwhile: no data, but perhaps
+  /// Takes the bytes out from under every tensor over the storage. Only blocks of the
+  /// device's allocator may be taken. `when_dead` is what the storage holds meanwhile: no data, but perhaps
   /// a deleter that tells of its death.
-  [[nodiscard]] c10::DataPtr empty(StorageIndex s,
-                                   c10::DataPtr when_dead = {nullptr,
-                                                             c10::Device(c10::DeviceType::CPU)}) {
+  [[nodiscard]] c10::DataPtr empty(StorageIndex s, c10::DataPtr when_dead = {
+                                                       nullptr, c10::Device(ThisDevice::type)}) {
     const auto storage = lock(s);
     if (!storage)
       throw Error(Errc::bad_argument,
@@ -181,7 +179,7 @@ class StorageRecords {
     if (emptied(s))
       throw Error(Errc::bad_argument, "storage " + std::to_string(s) + " is empty already");
     c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
-    if (!CountingAllocator::owns(data))
+    if (!ThisDevice::owns(data))
       throw Error(Errc::bad_argument,
                   "storage " + std::to_string(s) +
                       " holds memory of another allocator, which is never moved");

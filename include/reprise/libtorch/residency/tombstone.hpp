@@ -6,8 +6,7 @@
 #include <string>
 #include <utility>
 
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
-#include <reprise/libtorch/device/cpu/protected_blocks.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/residency/storage_record.hpp>
 #include <reprise/libtorch/torch/storage_guard.hpp>
 
@@ -16,7 +15,7 @@ namespace reprise::residency {
 /// Hears what happens to the blocks of a step's storages, on whichever thread it happens.
 struct BlockListener : BlockKeeper, BlockOwner {
   /// The tombstone is no longer in its storage. True if the listener keeps the tombstone and
-  /// deletes it later. Called with CountingAllocator::keepers() held.
+  /// deletes it later. Called with ThisDevice::keepers() held.
   virtual bool tombstone_freed(Tombstone& tombstone) = 0;
   /// `bytes` are about to come back. May free other memory first, or throw.
   virtual void make_room(Bytes bytes) = 0;
@@ -29,7 +28,7 @@ struct Tombstone {
   static void on_freed(void* self) {
     auto* tombstone = static_cast<Tombstone*>(self);
     {
-      const std::lock_guard lock(CountingAllocator::keepers());
+      const std::lock_guard lock(ThisDevice::keepers());
       if (tombstone->listener != nullptr && tombstone->listener->tombstone_freed(*tombstone))
         return;
     }
@@ -54,7 +53,7 @@ class EmptiedStorages {
     const auto storage = records_.lock(s);
     auto* tombstone = new Tombstone{&listener_, s};
     c10::DataPtr bytes = records_.empty(
-        s, {nullptr, tombstone, &Tombstone::on_freed, c10::Device(c10::DeviceType::CPU)});
+        s, {nullptr, tombstone, &Tombstone::on_freed, c10::Device(ThisDevice::type)});
     records_[s].residency.tombstone = tombstone;
     guard_storage(*storage, before_ + what + " to stay inside Reprise's budget" + after_);
     return bytes;
@@ -68,7 +67,7 @@ class EmptiedStorages {
   }
   /// Nobody listens to it any more: its storage is not dying, or nobody needs to know.
   void forget_tombstone(StorageIndex s) {
-    const std::lock_guard lock(CountingAllocator::keepers());
+    const std::lock_guard lock(ThisDevice::keepers());
     Tombstone*& tombstone = records_[s].residency.tombstone;
     if (tombstone != nullptr) std::exchange(tombstone, nullptr)->listener = nullptr;
   }

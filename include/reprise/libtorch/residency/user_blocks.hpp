@@ -1,11 +1,11 @@
 #pragma once
 // Which block each storage has, and who hears when it is about to be freed.
 //
-//   blocks.look_at(s)      s has a block of the counting allocator: resident; another allocator's: foreign, never touched
+//   blocks.look_at(s)      s has a block of the device's allocator: resident; another allocator's: foreign, never touched
 
 #include <cstdint>
 
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/residency/storage_record.hpp>
 #include <reprise/libtorch/residency/tombstone.hpp>
 
@@ -22,7 +22,7 @@ class UserBlocks {
       : records_(records),
         listener_(listener),
         listens_(listening == Listening::on),
-        spills_in_place_(listens_ && ProtectedBlocks::available()) {}
+        spills_in_place_(listens_ && ThisDevice::keeps_addresses()) {}
 
   [[nodiscard]] bool spills_in_place() const { return spills_in_place_; }
 
@@ -33,28 +33,28 @@ class UserBlocks {
     if (!storage || it.state == ResidencyState::evicted || it.state == ResidencyState::spilled)
       return;
     const c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
-    const bool ours = CountingAllocator::owns(data);
+    const bool ours = ThisDevice::owns(data);
     it.state = ours ? ResidencyState::resident : ResidencyState::foreign;
     if (!ours) return;
-    it.bytes = CountingAllocator::bytes_of(data);
+    it.bytes = ThisDevice::bytes_of(data);
     listen_to(data, s);
   }
   /// The storage has this block, or is about to.
   void listen_to(const c10::DataPtr& block, StorageIndex s) {
     StorageRecord::Residency& it = records_[s].residency;
     it.data = block.get();
-    it.spillable = !spills_in_place_ || CountingAllocator::can_spill(block.get());
-    if (listens_) CountingAllocator::set_keeper(block, &listener_, s);
+    it.spillable = !spills_in_place_ || ThisDevice::can_spill(block.get());
+    if (listens_) ThisDevice::set_keeper(block.get(), {&listener_, s});
   }
   void stop_listening_to(const c10::DataPtr& block) const {
-    if (listens_) CountingAllocator::set_keeper(block, nullptr);
+    if (listens_) ThisDevice::set_keeper(block.get(), {});
   }
   /// Other storages have the block as well, and whoever lives longest frees it: the storage counts
   /// as foreign from now on.
   void note_shared(StorageIndex s) {
     StorageRecord::Residency& it = records_[s].residency;
     if (it.state == ResidencyState::resident && it.data != nullptr)
-      CountingAllocator::set_keeper(it.data, {});
+      ThisDevice::set_keeper(it.data, {});
     it.state = ResidencyState::foreign;
     it.spillable = false;
   }

@@ -3,7 +3,7 @@
 // can be recomputed before they go.
 //
 //   a storage of 3 pages and a bit     edge │ page │ page │ page │ edge
-//   watch.start(s)                     whole pages: protected, the writer waits until the owner was told (protected_blocks.hpp)
+//   watch.start(s)                     whole pages: protected, the writer waits until the owner was told (device.hpp)
 //                                      edges:       copied, and compared before an op reads the storage
 //
 // The edges share their pages with other blocks, so they cannot be protected.
@@ -11,11 +11,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/residency/storage_record.hpp>
 
 namespace reprise::residency {
@@ -27,11 +28,10 @@ class WriteWatch {
   /// `owner` is told before somebody writes to the whole pages.
   void start(StorageIndex s, BlockOwner& owner) {
     StorageRecord::Residency& storage = records_[s].residency;
-    if (!ProtectedBlocks::available() || storage.writes_watched ||
+    if (!ThisDevice::keeps_addresses() || storage.writes_watched ||
         (storage.state != ResidencyState::resident && !storage.in_place) || storage.data == nullptr)
       return;
-    if (pages_of(storage).bytes > 0 && !CountingAllocator::watch_writes(storage.data, owner, s))
-      return;
+    if (!pages_of(storage).empty() && !ThisDevice::watch_writes(storage.data, owner, s)) return;
     storage.writes_watched = true;
     Edges& edges = edges_[s];
     edges.bytes.clear();
@@ -43,7 +43,7 @@ class WriteWatch {
   void stop(StorageIndex s) {
     StorageRecord::Residency& storage = records_[s].residency;
     if (!std::exchange(storage.writes_watched, false)) return;
-    if (pages_of(storage).bytes > 0) CountingAllocator::unwatch_writes(storage.data);
+    if (!pages_of(storage).empty()) ThisDevice::unwatch_writes(storage.data);
   }
   void stop_all() {
     for (const auto& [storage, edges] : edges_) stop(storage);
@@ -100,18 +100,19 @@ class WriteWatch {
     });
   }
 
-  [[nodiscard]] static ProtectedBlocks::Pages pages_of(const StorageRecord::Residency& storage) {
-    return ProtectedBlocks::pages_in(storage.data, static_cast<std::size_t>(storage.bytes.count));
+  [[nodiscard]] static std::span<std::byte> pages_of(const StorageRecord::Residency& storage) {
+    return ThisDevice::protected_part(storage.data, storage.bytes);
   }
   // What lies in front of the whole pages and behind them; all of it if there are none.
   template <class Visit>
   static void for_each_edge(const StorageRecord::Residency& storage, const Visit& visit) {
-    const ProtectedBlocks::Pages pages = pages_of(storage);
+    const std::span<std::byte> pages = pages_of(storage);
     auto* const begin = static_cast<std::byte*>(storage.data);
     std::byte* const end = begin + storage.bytes.count;
-    if (pages.bytes == 0) return visit(begin, static_cast<std::size_t>(end - begin));
-    visit(begin, static_cast<std::size_t>(pages.begin - begin));
-    visit(pages.begin + pages.bytes, static_cast<std::size_t>(end - pages.begin) - pages.bytes);
+    if (pages.empty()) return visit(begin, static_cast<std::size_t>(end - begin));
+    visit(begin, static_cast<std::size_t>(pages.data() - begin));
+    std::byte* const behind = pages.data() + pages.size();
+    visit(behind, static_cast<std::size_t>(end - behind));
   }
 
   StorageRecords& records_;

@@ -1,22 +1,22 @@
 #pragma once
 // What LibTorch's CPU allocator holds around each op, to the byte.
 
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/profile/concepts.hpp>
 
 namespace reprise::tensors {
 
 class AllocatorProbe {
  public:
-  void begin_run() { cpu_memory().reset_peak(); }
+  void begin_run() { device_memory().reset_peak(); }
   void begin_op() {
-    before_ = cpu_memory().existing();
-    cpu_memory().open_window();
+    before_ = device_memory().existing();
+    device_memory().open_window();
   }
   [[nodiscard]] MemorySample end_op() const {
-    return {before_, cpu_memory().window_peak(), cpu_memory().existing()};
+    return {before_, device_memory().window_peak(), device_memory().existing()};
   }
-  [[nodiscard]] Bytes end_run() const { return cpu_memory().peak(); }
+  [[nodiscard]] Bytes end_run() const { return device_memory().peak(); }
 
  private:
   Bytes before_{};

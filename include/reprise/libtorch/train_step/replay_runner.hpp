@@ -36,7 +36,7 @@ class ReplayRunner {
   // What has come since the last step (the optimizer's state) may leave less room than the arena
   // takes.
   void release_arena_beyond(Bytes budget) {
-    if (budget > Bytes{0} && cpu_memory().reserved() - meter_.excluded() > budget)
+    if (budget > Bytes{0} && device_memory().reserved() - meter_.excluded() > budget)
       memory().release();
   }
 

@@ -345,10 +345,10 @@ std::vector<at::Tensor> StepEngine<Pipe>::step(const StepArguments& arguments, c
   current_ = &known;
   ledger_.step_completed = false;
   // what waits for another's steps would take room from this one's
-  if (ledger_.options.budget.given()) page_blocks().clear();
+  if (ledger_.options.budget.given()) ThisDevice::give_back_spare();
   runner_.release_arena_beyond(planning_.known_budget(known));
   meter_.begin(runner_.memory().capacity());
-  const StepBytes own(cpu_memory().serial());
+  const StepBytes own(device_memory().serial());
   pipeline_.profiler().probe().begin_run();
   std::vector<at::Tensor> results = choose_and_run(known, model, arguments, run);
   ledger_.last.probed_peak = pipeline_.profiler().probe().end_run();

@@ -11,7 +11,7 @@
 #include <string>
 
 #include <reprise/base/units.hpp>
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/train_step/known_step.hpp>
 #include <reprise/libtorch/train_step/step_ledger.hpp>
 
@@ -31,10 +31,10 @@ class StepMeter {
     unbounded_ = false;
     start_ = std::chrono::steady_clock::now();
     ledger_.last = {};
-    ledger_.last.base = cpu_memory().live() - excluded_;
-    ledger_.others = cpu_memory().spare() - arena;
-    started_with_ = ledger_.last.base + cpu_memory().spare();
-    cpu_memory().reset_peak();
+    ledger_.last.base = device_memory().live() - excluded_;
+    ledger_.others = device_memory().spare() - arena;
+    started_with_ = ledger_.last.base + device_memory().spare();
+    device_memory().reset_peak();
   }
 
   /// The step ran from its graph.
@@ -51,8 +51,8 @@ class StepMeter {
 
   void end() {
     TrainStepReport& last = ledger_.last;
-    last.peak = cpu_memory().peak() - excluded_;
-    last.reserved_peak = cpu_memory().reserved_peak() - excluded_;
+    last.peak = device_memory().peak() - excluded_;
+    last.reserved_peak = device_memory().reserved_peak() - excluded_;
     if (!last.replayed) last.predicted_peak = {};
     tell_of_overshoot();
     last.time = {
@@ -70,7 +70,7 @@ class StepMeter {
   [[nodiscard]] Bytes own_reserved_peak() const {
     const ByteCounter* own = StepBytes::here();
     return own != nullptr ? started_with_ + own->reserved_peak()
-                          : cpu_memory().reserved_peak() - excluded_;
+                          : device_memory().reserved_peak() - excluded_;
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/device.hpp>
 
 #include <reprise_test/catch.hpp>
 

@@ -6,72 +6,16 @@
 //   cpu_memory().reset_peak();
 //   auto y = torch::relu(x);                   // 4 KiB
 //   cpu_memory().peak();                       // live() before + 4096
-//
-// These are the bytes of all threads. What one step has taken of them is counted beside
-// (step_bytes.hpp): a number that belongs to a step is told to both.
-
-#include <cstdint>
 
 #include <reprise/base/one_per_process.hpp>
-#include <reprise/base/units.hpp>
-#include <reprise/libtorch/device/cpu/byte_counter.hpp>
-#include <reprise/libtorch/device/cpu/step_bytes.hpp>
+#include <reprise/libtorch/device/interface/memory_counter.hpp>
 
 namespace reprise::cpu {
-
-/// Bytes that the process holds. Calls that change a number tell the step of this thread as well.
-class MemoryCounter : public ByteCounter {
- public:
-  void reset_peak() {
-    ByteCounter::reset_peak();
-    if (ByteCounter* step = StepBytes::here()) step->reset_peak();
-  }
-  void reset_existing_peak() {
-    ByteCounter::reset_existing_peak();
-    if (ByteCounter* step = StepBytes::here()) step->reset_existing_peak();
-  }
-  void add_spare(std::int64_t bytes) {
-    ByteCounter::add_spare(bytes);
-    if (ByteCounter* step = StepBytes::here()) step->add_spare(bytes);
-  }
-  void add_absent(Bytes bytes) {
-    ByteCounter::add_absent(bytes);
-    if (ByteCounter* step = StepBytes::here_or_only()) step->add_absent(bytes);
-  }
-  void remove_absent(Bytes bytes) {
-    ByteCounter::remove_absent(bytes);
-    if (ByteCounter* step = StepBytes::here_or_only()) step->remove_absent(bytes);
-  }
-  void note_beside(std::int64_t bytes) {
-    ByteCounter::note_beside(bytes);
-    if (ByteCounter* step = StepBytes::here()) step->note_beside(bytes);
-  }
-
-  /// The most that has existed, in the process and of this thread's step.
-  struct ExistingPeaks {
-    Bytes process{}, step{};
-  };
-  [[nodiscard]] ExistingPeaks existing_peaks() const {
-    const ByteCounter* step = StepBytes::here();
-    return {existing_peak(), step != nullptr ? step->existing_peak() : Bytes{}};
-  }
-  void forget_existing_peaks_since(ExistingPeaks before) {
-    forget_existing_peak_since(before.process);
-    if (ByteCounter* step = StepBytes::here()) step->forget_existing_peak_since(before.step);
-  }
-};
 
 /// What LibTorch's CPU allocator holds in this process.
 REPRISE_ONE_PER_PROCESS inline MemoryCounter& cpu_memory() {
   static MemoryCounter counter;
   return counter;
-}
-
-/// What this thread's step has taken since it began; of a thread that runs none, what the process
-/// holds.
-[[nodiscard]] inline ByteCounter& bytes_of_step() {
-  ByteCounter* step = StepBytes::here();
-  return step != nullptr ? *step : cpu_memory();
 }
 
 }  // namespace reprise::cpu

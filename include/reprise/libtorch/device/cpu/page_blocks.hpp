@@ -38,6 +38,7 @@
 #include <reprise/base/units.hpp>
 #include <reprise/libtorch/device/cpu/memory_counter.hpp>
 #include <reprise/libtorch/device/cpu/page_region.hpp>
+#include <reprise/libtorch/device/cpu/thread_hooks.hpp>
 #include <reprise/pack/step_addresses.hpp>
 
 namespace reprise::cpu {
@@ -154,10 +155,7 @@ class PageBlocks {
   }
 
   /// Of this thread; 0: no step is under way here.
-  REPRISE_ONE_PER_PROCESS static Bytes& limit_here() {
-    thread_local Bytes limit{};
-    return limit;
-  }
+  static Bytes& limit_here() { return thread_hooks().limit; }
 
  private:
   /// At most, with what waits: the limit, and no more than was alive at most.

@@ -35,26 +35,10 @@
 
 #include <reprise/libtorch/device/cpu/memory_counter.hpp>
 #include <reprise/libtorch/device/cpu/spill_file.hpp>
+#include <reprise/libtorch/device/interface/block_roles.hpp>
+#include <reprise/libtorch/device/interface/step_bytes.hpp>
 
 namespace reprise::cpu {
-
-/// Whoever has protected a block, and is told when somebody touches it.
-struct BlockOwner {
-  enum class Entry : std::uint8_t {
-    entered,  ///< the owner waits for this thread until leave()
-    busy,     ///< another thread works with it, and is done some time
-    never,    ///< another thread works with it, and waits for this one
-  };
-  virtual ~BlockOwner() = default;
-  /// Must not wait.
-  virtual Entry try_enter() = 0;
-  virtual void leave() = 0;
-  /// Somebody is about to read the block, or to write it, which is possible once this returns. Must
-  /// not throw.
-  virtual void touched(std::uint32_t tag, bool writes) = 0;
-  /// The same, where the owner could not be entered: the block is open already. May only take note.
-  virtual void was_opened(std::uint32_t tag, bool writes) = 0;
-};
 
 class ProtectedBlocks {
  public:

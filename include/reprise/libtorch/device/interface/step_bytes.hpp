@@ -21,9 +21,9 @@
 
 #include <reprise/base/one_per_process.hpp>
 #include <reprise/base/units.hpp>
-#include <reprise/libtorch/device/cpu/byte_counter.hpp>
+#include <reprise/libtorch/device/interface/byte_counter.hpp>
 
-namespace reprise::cpu {
+namespace reprise::devices {
 
 /// Counts for as long as it is in scope what is allocated on this thread. Inside of another one of
 /// the same thread it is that one.
@@ -174,4 +174,4 @@ class StepBytes {
   bool outermost_ = false;
 };
 
-}  // namespace reprise::cpu
+}  // namespace reprise::devices

@@ -18,32 +18,33 @@
 #include <c10/core/Storage.h>
 
 #include <reprise/base/error.hpp>
-#include <reprise/libtorch/device/cpu/counting_allocator.hpp>
+#include <reprise/libtorch/device/device.hpp>
 
-namespace reprise::cpu {
+namespace reprise::devices {
 
 class BlockTakeover final : public BlockKeeper {
  public:
-  /// Only for a block that the counting allocator made. The operand lives for as long as the
+  /// Only for a block of the device's allocator. The operand lives for as long as the
   /// takeover does.
   explicit BlockTakeover(c10::Storage operand) : operand_(std::move(operand)) {
     const c10::DataPtr& block = pointer();
     block_ = block.get();
-    before_ = CountingAllocator::keeper_of(block);
-    CountingAllocator::listen(this);
-    CountingAllocator::set_keeper(block, this);
-    handed_block() = {block_, static_cast<std::size_t>(CountingAllocator::bytes_of(block).count)};
+    before_ = ThisDevice::keeper_of(block_);
+    ThisDevice::listen(this);
+    ThisDevice::set_keeper(block_, {this, 0});
+    ThisDevice::hooks().handed = {block_,
+                                  static_cast<std::size_t>(ThisDevice::bytes_of(block).count)};
   }
   ~BlockTakeover() override {
-    handed_block() = {};
-    if (!left_) CountingAllocator::set_keeper(block_, before_);
-    CountingAllocator::unlisten(this);
+    ThisDevice::hooks().handed = {};
+    if (!left_) ThisDevice::set_keeper(block_, before_);
+    ThisDevice::unlisten(this);
   }
   BlockTakeover(const BlockTakeover&) = delete;
   BlockTakeover& operator=(const BlockTakeover&) = delete;
 
   /// Somebody has got the block, and may have written to it.
-  [[nodiscard]] bool taken() const { return handed_block().bytes == 0; }
+  [[nodiscard]] bool taken() const { return ThisDevice::hooks().handed.bytes == 0; }
 
   /// After the op: whether what it made lies in the block. Throws where something else has got it:
   /// then the operand is lost.
@@ -59,8 +60,7 @@ class BlockTakeover final : public BlockKeeper {
   /// owner has named.
   void leave(c10::DataPtr&& pointer) {
     static_cast<void>(pointer.release_context());
-    if (CountingAllocator::keeper_of(block_).keeper == this)
-      CountingAllocator::set_keeper(block_, {});
+    if (ThisDevice::keeper_of(block_).keeper == this) ThisDevice::set_keeper(block_, {});
     left_ = true;
   }
 
@@ -75,8 +75,8 @@ class BlockTakeover final : public BlockKeeper {
  private:
   c10::Storage operand_;
   void* block_ = nullptr;
-  CountingAllocator::Keeping before_{};
+  Keeping before_{};
   bool left_ = false;
 };
 
-}  // namespace reprise::cpu
+}  // namespace reprise::devices

@@ -13,7 +13,7 @@
 
 #include <reprise/base/units.hpp>
 
-namespace reprise::cpu {
+namespace reprise::devices {
 
 /// Bytes held through one allocator: now, and at most since the last reset. What is evicted or
 /// spilled for a while (residency.hpp) is absent: it is not held, but it exists. existing() is what
@@ -111,4 +111,4 @@ class ByteCounter {
   std::atomic<std::uint64_t> serial_{0};
 };
 
-}  // namespace reprise::cpu
+}  // namespace reprise::devices
