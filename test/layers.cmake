@@ -106,9 +106,10 @@ endforeach()
 # What knows of the CPU's memory is behind libtorch/device/device.hpp: no other room includes a
 # device's own headers (above), nor names anything in them.
 set(cpu_names
-  "cpu_memory|counting_allocator|CountingAllocator|counted_blocks|CountedBlocks|block_header|BlockHeader"
-  "|block_keepers|BlockKeepers|in_place_blocks|InPlaceBlocks|thread_hooks|page_blocks|PageBlocks|page_region"
-  "|PageRegion|protected_blocks|ProtectedBlocks|spill_file|SpillFile|DeviceType::CPU|device/cpu|cpu::")
+  "cpu_memory|CpuMemory|counting_allocator|CountingAllocator|counted_blocks|CountedBlocks|block_header|BlockHeader"
+  "|block_keepers|BlockKeepers|in_place_blocks|InPlaceBlocks|thread_hooks|page_[a-z]+[.]hpp|page_blocks|PageBlocks"
+  "|PageRegion|PageRuns|PageMappings|PageProtection|protected_blocks|ProtectedBlocks|fault_handler|FaultHandler"
+  "|spill_file|SpillFile|DeviceType::CPU|device/cpu|cpu::")
 string(JOIN "" cpu_names ${cpu_names})
 foreach(header IN LISTS headers)
   if(NOT header MATCHES "^libtorch/device/")

@@ -83,10 +83,11 @@ class CallRunner {
     const auto start = std::chrono::steady_clock::now();
     std::vector<c10::IValue> results;
     {
-      const Running running(*this, call, node);
+      Running running(*this, call, node);
       check_operands(node, tensors);
       results = call_again(call, tensors);
       check_results(call, results, tensors);
+      running.end();
     }
     counters_.extra_time +=
         {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
@@ -106,17 +107,27 @@ class CallRunner {
       was_running_ = std::exchange(runner_.running_, true);
     }
     ~Running() {
-      runner_.running_ = was_running_;
-      for (StorageIndex s : std::exchange(runner_.watch_again_, {}))
-        runner_.recorder_.user_access().watch(s);
-      if (generator_now_) generator_now_->restore();
+      try {
+        end();
+      } catch (...) {  // the call has thrown already: its error is the one to tell
+      }
     }
     Running(const Running&) = delete;
     Running& operator=(const Running&) = delete;
 
+    /// The call is done. Throws where something cannot be watched again.
+    void end() {
+      if (std::exchange(ended_, true)) return;
+      runner_.running_ = was_running_;
+      if (generator_now_) generator_now_->restore();
+      for (StorageIndex s : std::exchange(runner_.watch_again_, {}))
+        runner_.recorder_.user_access().watch(s);
+    }
+
    private:
     CallRunner& runner_;
     std::optional<GeneratorState> generator_now_;
+    bool ended_ = false;
     bool was_running_ = false;  // a pointer that the kernel of another recomputation used
   };
 

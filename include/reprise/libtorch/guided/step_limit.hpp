@@ -5,8 +5,12 @@
 //   StepLimit limit(4_GiB, throws);
 //   limit.allows(bytes);                 before an allocation
 //   limit.exceed(live + bytes);          the step needs this in any case: from now on it may have it
+//
+// Threads that have joined the step ask without its guard. Only throws() needs the guard: a
+// PointerAccess changes it and changes it back.
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <utility>
 
@@ -24,28 +28,39 @@ class StepLimit {
   /// `limit` 0: none. `throws`: an error if the limit cannot be kept; else the step goes above it.
   StepLimit(Bytes limit, bool throws) : limit_(limit), throws_(throws) {}
 
-  [[nodiscard]] Bytes bytes() const { return limit_; }
-  [[nodiscard]] bool given() const { return limit_ > Bytes{0}; }
-  void set(Bytes limit) { limit_ = limit; }
-  void remove() { limit_ = needed_ = {}; }
+  [[nodiscard]] Bytes bytes() const { return limit_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool given() const { return bytes() > Bytes{0}; }
+  void set(Bytes limit) { limit_.store(limit, std::memory_order_relaxed); }
+  void remove() {
+    set({});
+    needed_.store({}, std::memory_order_relaxed);
+  }
   [[nodiscard]] bool throws() const { return throws_; }
   /// Returns what it was.
   [[nodiscard]] bool set_throws(bool throws) { return std::exchange(throws_, throws); }
 
   /// Whether `bytes` more fit.
   [[nodiscard]] bool allows(Bytes bytes) const {
-    return !given() || device_memory().live() + bytes <= limit_;
+    const Bytes limit = this->bytes();  // of one moment: it may be set meanwhile
+    return limit <= Bytes{0} || device_memory().live() + bytes <= limit;
   }
   /// What is enforced: the limit, or what the step needs in any case. To stay below that before and
   /// after would cost time and save nothing.
-  [[nodiscard]] Bytes enforced() const { return std::max(limit_, needed_); }
-  void exceed(Bytes needed) { needed_ = std::max(needed_, needed); }
+  [[nodiscard]] Bytes enforced() const { return std::max(bytes(), needed()); }
+  void exceed(Bytes needed) {
+    Bytes seen = this->needed();
+    while (seen < needed &&
+           !needed_.compare_exchange_weak(seen, needed, std::memory_order_relaxed)) {
+    }
+  }
 
   /// `bytes` are about to be allocated, after all that could be freed was freed.
-  void note_allocation(Bytes bytes) { went_over_ = went_over_ || !allows(bytes); }
-  [[nodiscard]] bool went_over() const { return went_over_; }
+  void note_allocation(Bytes bytes) {
+    if (!allows(bytes)) went_over_.store(true, std::memory_order_relaxed);
+  }
+  [[nodiscard]] bool went_over() const { return went_over_.load(std::memory_order_relaxed); }
   /// What the step needed, if that is more than the limit.
-  [[nodiscard]] Bytes needed() const { return needed_; }
+  [[nodiscard]] Bytes needed() const { return needed_.load(std::memory_order_relaxed); }
 
   /// Everything that could be evicted or spilled is so by now: what is resident cannot be.
   [[nodiscard]] Error too_small(const std::string* op, Bytes bytes, const RecordingTables& tables,
@@ -65,15 +80,15 @@ class StepLimit {
                      " needs " + format_bytes(needed) + " (" + std::to_string(needed.count) +
                      " bytes) at once: what it reads and makes, and what cannot be given up. The "
                      "budget is " +
-                     format_bytes(limit_) + " (" + std::to_string(limit_.count) + " bytes).\n" +
-                     shares.text() + advice);
+                     format_bytes(this->bytes()) + " (" + std::to_string(this->bytes().count) +
+                     " bytes).\n" + shares.text() + advice);
   }
 
  private:
-  Bytes limit_;
-  Bytes needed_{};  // in any case, as far as that is known
+  std::atomic<Bytes> limit_;
+  std::atomic<Bytes> needed_{};  // in any case, as far as that is known
   bool throws_;
-  bool went_over_ = false;
+  std::atomic<bool> went_over_{false};
 };
 
 }  // namespace reprise::guided

@@ -10,40 +10,35 @@
 // allocator's header and with neighbours. They keep their memory. A block is filled elsewhere and
 // put in its place by moving pages, so that no thread sees it half filled.
 //
-// The handler runs where the fault happened, synchronously, in the middle of the code that touched
-// the block, and may run ops. A fault at any other address goes to whoever handled the signal
-// before. System calls do not fault: write(fd, p, n) fails with EFAULT.
-//
-// Linux only. Elsewhere nothing can be protected, and every call here says so.
+// The owner is told in the middle of the code that touched the block (fault_handler.hpp), and may
+// run ops. Elsewhere than on Linux nothing can be protected, and every call here says so.
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
 
-#ifdef __linux__
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <csignal>
-#endif
-
+#include <reprise/base/one_per_process.hpp>
+#include <reprise/libtorch/device/cpu/fault_handler.hpp>
 #include <reprise/libtorch/device/cpu/memory_counter.hpp>
+#include <reprise/libtorch/device/cpu/page_protection.hpp>
 #include <reprise/libtorch/device/cpu/spill_file.hpp>
 #include <reprise/libtorch/device/interface/block_roles.hpp>
 #include <reprise/libtorch/device/interface/step_bytes.hpp>
 
 namespace reprise::cpu {
 
-class ProtectedBlocks {
+class ProtectedBlocks : PageProtection {
  public:
-  /// Fewer whole pages are not worth two calls to the system.
-  static constexpr std::size_t least_pages = 2;
+  using PageProtection::available;
+  using PageProtection::Pages;
+  using PageProtection::pages_in;
 
   /// Whose the bytes of a block are, as its header says.
   struct Counted {
@@ -62,22 +57,6 @@ class ProtectedBlocks {
     cpu_memory().remove_absent({count});
     cpu_memory().restore(count);
     StepBytes::restored(counted.made_by, counted.serial, count);
-  }
-
-  struct Pages {
-    std::byte* begin = nullptr;
-    std::size_t bytes = 0;  ///< 0: none
-  };
-  /// Whether anything can be protected here.
-  [[nodiscard]] static bool available() { return page_bytes() > 0; }
-  /// The whole pages inside of a block; none where they are too few.
-  [[nodiscard]] static Pages pages_in(void* data, std::size_t bytes) {
-    const std::size_t page = page_bytes();
-    if (page == 0) return {};
-    const auto begin = reinterpret_cast<std::uintptr_t>(data),
-               first = (begin + page - 1) / page * page, end = (begin + bytes) / page * page;
-    if (end < first + least_pages * page) return {};
-    return {static_cast<std::byte*>(data) + (first - begin), end - first};
   }
 
   /// Writes the whole pages to the file and gives their memory back; `bytes`, those of the block,
@@ -219,70 +198,9 @@ class ProtectedBlocks {
   };
   using Blocks = std::map<std::byte*, Block>;  // by the first whole page
 
-#ifdef __linux__
-  static constexpr int nothing = PROT_NONE, readable = PROT_READ, writable = PROT_READ | PROT_WRITE;
-
-  static std::size_t page_bytes() {
-    static const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-    return page;
-  }
-  static bool protect(Pages pages, int access) {
-    return ::mprotect(pages.begin, pages.bytes, access) == 0;
-  }
-  static bool give_memory_back(Pages pages) {
-    return ::madvise(pages.begin, pages.bytes, MADV_DONTNEED) == 0;
-  }
-
-  // Pages to fill. Where the system can (Linux 5.7), they are the block's own, moved away, so that
-  // they become one area with their neighbours again when they come back: a process has only so
-  // many areas.
-  static std::byte* elsewhere(Pages pages) {
-    constexpr int keep_the_old = 4;  // MREMAP_DONTUNMAP, which older headers lack
-    void* found = ::mremap(pages.begin, pages.bytes, pages.bytes, MREMAP_MAYMOVE | keep_the_old);
-    if (found != MAP_FAILED && ::mprotect(found, pages.bytes, writable) == 0)
-      return static_cast<std::byte*>(found);
-    if (found != MAP_FAILED) ::munmap(found, pages.bytes);
-    found = ::mmap(nullptr, pages.bytes, writable, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return found == MAP_FAILED ? nullptr : static_cast<std::byte*>(found);
-  }
-  static void put_in_place(std::byte* from, Pages pages, int access) {
-    if (access != writable) ::mprotect(from, pages.bytes, access);
-    if (::mremap(from, pages.bytes, pages.bytes, MREMAP_MAYMOVE | MREMAP_FIXED, pages.begin) !=
-        MAP_FAILED)
-      return;
-    // No memory for the system's tables: the target may be unmapped by now.
-    static_cast<void>(
-        ::mmap(pages.begin, pages.bytes, writable, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
-    std::memcpy(pages.begin, from, pages.bytes);
-    ::munmap(from, pages.bytes);
-    if (access != writable) protect(pages, access);
-  }
-
-  // Filled elsewhere, then at once.
-  template <class Fill>
-  static void put_back(Blocks::iterator it, const Fill& fill) {
+  static void put_back(Blocks::iterator it, const auto& fill) {
     const Block& block = it->second;
-    const Pages pages{it->first, block.bytes};
-    const int access = block.watched ? readable : writable;
-    std::byte* const from = elsewhere(pages);
-    if (from == nullptr) {  // no address space for a second one: in its place
-      protect(pages, writable);
-      try {
-        fill(pages.begin);
-      } catch (...) {
-        protect(pages, nothing);
-        throw;
-      }
-      protect(pages, access);
-    } else {
-      try {
-        fill(from);
-      } catch (...) {
-        ::munmap(from, pages.bytes);
-        throw;
-      }
-      put_in_place(from, pages, access);
-    }
+    refill({it->first, block.bytes}, block.watched ? readable : writable, fill);
   }
 
   void read_back(Blocks::iterator it) {
@@ -384,57 +302,7 @@ class ProtectedBlocks {
     return Outcome::again;
   }
 
-  static bool is_write([[maybe_unused]] void* context) {
-#if defined(__x86_64__) && defined(__GLIBC__)
-    constexpr std::size_t error_code = 19;  // REG_ERR, a name that only _GNU_SOURCE brings
-    return (static_cast<ucontext_t*>(context)->uc_mcontext.gregs[error_code] & 2) != 0;
-#else
-    return true;  // the more careful of the two
-#endif
-  }
-
-  REPRISE_ONE_PER_PROCESS static struct sigaction& before() {
-    static struct sigaction action {};
-    return action;
-  }
-  REPRISE_ONE_PER_PROCESS static void on_signal(int number, siginfo_t* info, void* context);
-
-  static void hand_on(int number, siginfo_t* info, void* context) {
-    thread_local bool handing_on = false;  // whoever came before us may hand it on to us
-    const struct sigaction& action = before();
-    if (!handing_on && (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction != nullptr) {
-      handing_on = true;
-      action.sa_sigaction(number, info, context);
-      handing_on = false;
-      return;
-    }
-    if (!handing_on && (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler != SIG_DFL &&
-        action.sa_handler != SIG_IGN) {
-      handing_on = true;
-      action.sa_handler(number);
-      handing_on = false;
-      return;
-    }
-    const bool was_sent = info->si_code <= 0;  // by kill(): nothing faults again
-    if (was_sent && action.sa_handler == SIG_IGN) return;
-    struct sigaction plain {};
-    plain.sa_handler = SIG_DFL;
-    ::sigaction(number, &plain, nullptr);
-    if (was_sent) ::raise(number);
-  }
-
-  void install_handler();
-#else
-  static constexpr int nothing = 0, readable = 1, writable = 2;
-  static std::size_t page_bytes() { return 0; }
-  static bool protect(Pages, int) { return false; }
-  static bool give_memory_back(Pages) { return false; }
-  void read_back(Blocks::iterator) {}
-  template <class Fill>
-  static void put_back(Blocks::iterator, const Fill&) {}
-  void open(Blocks::iterator it) { blocks_.erase(it); }
-  void install_handler() {}
-#endif
+  static void install_handler();
 
   // of 50 us and more: whoever holds the owner longer waits for this thread
   static constexpr int most_waits = 40000;
@@ -452,28 +320,11 @@ REPRISE_ONE_PER_PROCESS inline ProtectedBlocks& protected_blocks() {
   return blocks;
 }
 
-#ifdef __linux__
-inline void ProtectedBlocks::on_signal(int number, siginfo_t* info, void* context) {
-  const int error = errno;
-  const bool sent = info->si_code <= 0;
-  if (sent || protected_blocks().handle(static_cast<std::byte*>(info->si_addr),
-                                        is_write(context)) == Outcome::not_ours)
-    hand_on(number, info, context);
-  errno = error;
-}
-
-// Again where somebody has put another handler in our place, which is then the one before.
+// Installed with the first block that is protected.
 inline void ProtectedBlocks::install_handler() {
-  struct sigaction now {};
-  ::sigaction(SIGSEGV, nullptr, &now);
-  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == &on_signal) return;
-  before() = now;
-  struct sigaction ours {};
-  ours.sa_sigaction = &on_signal;
-  ours.sa_flags = SA_SIGINFO | SA_NODEFER;
-  ::sigemptyset(&ours.sa_mask);
-  ::sigaction(SIGSEGV, &ours, nullptr);
+  FaultHandler::install([](std::byte* address, bool writes) {
+    return protected_blocks().handle(address, writes) == Outcome::again;
+  });
 }
-#endif
 
 }  // namespace reprise::cpu

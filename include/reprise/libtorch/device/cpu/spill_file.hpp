@@ -57,14 +57,12 @@ class SpillFile {
       if (n <= 0) {
         const int why = n == 0 ? ENOSPC : errno;
         release(place);
-        throw fail("cannot write " + format_bytes({place.bytes}) + " (" + format_bytes({used_}) +
-                       " are there already)",
+        throw fail("cannot write " + format_bytes({place.bytes}) + " (the file holds " +
+                       format_bytes(held()) + " already)",
                    why);
       }
       done += static_cast<std::size_t>(n);
     }
-    const std::lock_guard lock(guard_);
-    used_ += place.bytes;
     return place;
   }
 
@@ -85,16 +83,26 @@ class SpillFile {
   void release(const Place& place) {
     const std::lock_guard lock(guard_);
     free_.emplace(place.room, place.offset);
+    held_ -= place.bytes;
   }
 
+  /// What is written and not released.
+  [[nodiscard]] Bytes held() const {
+    const std::lock_guard lock(guard_);
+    return {held_};
+  }
   /// How large the file has become.
-  [[nodiscard]] Bytes size() const { return {end_}; }
+  [[nodiscard]] Bytes size() const {
+    const std::lock_guard lock(guard_);
+    return {end_};
+  }
 
  private:
   void open() {
     if (descriptor_ >= 0) return;
     std::string name = (folder_ / "reprise-spill-XXXXXX").string();
-    descriptor_ = ::mkstemp(name.data());
+    // no process that user code starts has it open too
+    descriptor_ = ::mkostemp(name.data(), O_CLOEXEC);
     if (descriptor_ < 0) throw fail("cannot make a file there", errno);
     ::unlink(name.c_str());
   }
@@ -103,6 +111,7 @@ class SpillFile {
   Place take(std::int64_t bytes) {
     const std::lock_guard lock(guard_);
     open();
+    held_ += bytes;
     const auto it = free_.lower_bound(bytes);
     if (it != free_.end()) {
       const Place place{it->second, bytes, it->first};
@@ -121,9 +130,9 @@ class SpillFile {
   }
 
   std::filesystem::path folder_;
-  std::mutex guard_;  // a block may be read back on any thread (protected_blocks.hpp)
+  mutable std::mutex guard_;  // a block may be read back on any thread (protected_blocks.hpp)
   int descriptor_ = -1;
-  std::int64_t end_ = 0, used_ = 0;
+  std::int64_t end_ = 0, held_ = 0;
   std::multimap<std::int64_t, std::int64_t> free_;  // room -> offset
 };
 
