@@ -81,7 +81,7 @@ class BasicMemoryBudget {
       : BasicMemoryBudget(what_fits(), std::move(options), std::move(policy)) {
     tell_of_fit();
   }
-  ~BasicMemoryBudget() { ThisDevice::stop_reuse(); }
+  ~BasicMemoryBudget() { ThisDevice::stop_caching(); }
   BasicMemoryBudget(const BasicMemoryBudget&) = delete;
   BasicMemoryBudget& operator=(const BasicMemoryBudget&) = delete;
 
@@ -232,7 +232,7 @@ class BasicMemoryBudget {
     blocks_because_ =
         sequences_.why_unplannable(BudgetLimit::headroom(meter_.base(), limit_.now()));
     if (blocks_because_.empty()) return false;
-    ThisDevice::stop_reuse();  // what waits for guided steps would be of no use to any other
+    ThisDevice::stop_caching();  // what waits for guided steps would be of no use to any other
     notice("from now on steps run as they are, with the checkpoints that they have: " +
            blocks_because_);
     return true;

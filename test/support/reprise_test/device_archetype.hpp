@@ -53,8 +53,8 @@ struct DeviceMemoryArchetype {
   static void begin_step();
   static void end_step();
   static void abandon_step();
-  static void give_back_spare();
-  static void stop_reuse();
+  static void release_cached();
+  static void stop_caching();
 };
 static_assert(reprise::devices::DeviceMemory<DeviceMemoryArchetype>);
 

@@ -43,7 +43,7 @@ class MemoryLimit final : public MemoryGate {
   ~MemoryLimit() override {
     memory_gate() = nullptr;
     limit_here() = {};
-    ThisDevice::stop_reuse();
+    ThisDevice::stop_caching();
     for (StorageIndex s = 0; s < records_.size(); ++s) {
       try {
         if (is_spilled(s)) residency_.fetch(s);

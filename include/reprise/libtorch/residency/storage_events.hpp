@@ -8,8 +8,8 @@
 // Locks, in the order in which they are waited for:
 //
 //   1. the step's guard             held by whoever records an op or works on the step (EntryScope)
-//   2. ThisDevice::keepers() held while a block is being freed, and while the queue is read
-//   3. the lock of the device's protected blocks, the queue of openings, the store: held for a moment, nothing is waited for with one in hand
+//   2. ThisDevice::keepers()     held while a block is being freed, and while the queue is read
+//   3. the lock of protected blocks, the queue of openings, the store: held for a moment, nothing is waited for with one in hand
 //
 // Whoever comes from below, with lock 2 or 3 in hand, never waits for the guard: it tries, and
 // queues if that fails. What is queued is processed by the outermost EntryScope only: a frame of

@@ -168,8 +168,8 @@ class StorageRecords {
   }
 
   /// Takes the bytes out from under every tensor over the storage. Only blocks of the
-  /// device's allocator may be taken. `when_dead` is what the storage holds meanwhile: no data, but perhaps
-  /// a deleter that tells of its death.
+  /// device's allocator may be taken. `when_dead` is what the storage holds meanwhile: no data, but
+  /// perhaps a deleter that tells of its death.
   [[nodiscard]] c10::DataPtr empty(StorageIndex s, c10::DataPtr when_dead = {
                                                        nullptr, c10::Device(ThisDevice::type)}) {
     const auto storage = lock(s);

@@ -345,7 +345,7 @@ std::vector<at::Tensor> StepEngine<Pipe>::step(const StepArguments& arguments, c
   current_ = &known;
   ledger_.step_completed = false;
   // what waits for another's steps would take room from this one's
-  if (ledger_.options.budget.given()) ThisDevice::give_back_spare();
+  if (ledger_.options.budget.given()) ThisDevice::release_cached();
   runner_.release_arena_beyond(planning_.known_budget(known));
   meter_.begin(runner_.memory().capacity());
   const StepBytes own(device_memory().serial());

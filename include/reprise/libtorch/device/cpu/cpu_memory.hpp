@@ -40,8 +40,8 @@ struct CpuMemory : CountedBlocks {
   static void begin_step() { page_blocks().begin_step(); }
   static void end_step() { page_blocks().end_step(); }
   static void abandon_step() { page_blocks().abandon_step(); }
-  static void give_back_spare() { page_blocks().clear(); }
-  static void stop_reuse() { page_blocks().stop(); }
+  static void release_cached() { page_blocks().clear(); }
+  static void stop_caching() { page_blocks().stop(); }
 };
 static_assert(is_device_memory<CpuMemory>());
 

@@ -98,8 +98,8 @@ concept steps = requires {
   D::begin_step();
   D::end_step();
   D::abandon_step();
-  D::give_back_spare();
-  D::stop_reuse();
+  D::release_cached();
+  D::stop_caching();
 };
 }  // namespace device_memory_requirement
 
@@ -112,7 +112,7 @@ concept steps = requires {
 /// keeps_addresses(), can_spill(), spill(), is_spilled(), restore(), evict(), fill(): blocks that
 /// lose their memory and keep their address; (9) watch_writes(), unwatch_writes() and
 /// protected_part(): the owner is told before somebody writes through a pointer; (10) begin_step(),
-/// end_step(), abandon_step(), give_back_spare(), stop_reuse(): memory that is freed and waits for
+/// end_step(), abandon_step(), release_cached(), stop_caching(): memory that is freed and waits for
 /// the next block.
 template <class D>
 concept DeviceMemory = device_memory_requirement::type<D> && device_memory_requirement::counts<D> &&
@@ -152,7 +152,7 @@ template <class D>
                 "protected_part; see docs/devices.md");
   static_assert(device_memory_requirement::steps<D>,
                 "D is no DeviceMemory: it needs (10) begin_step, end_step, abandon_step, "
-                "give_back_spare and stop_reuse; see docs/devices.md");
+                "release_cached and stop_caching; see docs/devices.md");
   return DeviceMemory<D>;
 }
 
