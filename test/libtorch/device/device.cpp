@@ -139,7 +139,7 @@ TEST_CASE("the source of a thread hears of blocks that it has not taken", "[devi
   block_source() = &notes;
   torch::Tensor x = torch::empty({256});
   const std::uint64_t serial = ThisDevice::serial_of(x.storage().data_ptr());
-  x = {};
+  x.reset();
   block_source() = nullptr;
   CHECK(notes.came == serial);
   CHECK(notes.gone == serial);
@@ -154,7 +154,7 @@ TEST_CASE("a keeper takes a block over, and a block that was taken over can be f
   ThisDevice::set_keeper(data, {&keeper, 7});
   CHECK(ThisDevice::keeper_of(data).keeper == &keeper);
   CHECK(ThisDevice::keeper_of(data).tag == 7);
-  x = {};
+  x.reset();
   CHECK(keeper.kept == data);
   CHECK(device_memory().live() - before == 1_KiB);
   ThisDevice::take_over(data).clear();
@@ -164,7 +164,7 @@ TEST_CASE("a keeper takes a block over, and a block that was taken over can be f
   keeper.kept = nullptr;
   ThisDevice::set_keeper(y.data_ptr(), {&keeper, 7});
   ThisDevice::unlisten(&keeper);
-  y = {};  // whoever is not listening any more is not asked
+  y.reset();  // whoever is not listening any more is not asked
   CHECK(keeper.kept == nullptr);
   CHECK(device_memory().live() == before);
 }
