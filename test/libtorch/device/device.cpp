@@ -1,15 +1,5 @@
 // The device that the engine runs on, and that the rest of the library does not name.
 
-#ifdef __linux__
-#include <fcntl.h>
-#include <sys/resource.h>
-#endif
-
-#include <csignal>
-#include <filesystem>
-#include <set>
-#include <string>
-
 #include <torch/torch.h>
 
 #include <reprise/libtorch/device/device.hpp>
@@ -36,65 +26,6 @@ TEST_CASE("the device's blocks are counted, and known by their numbers", "[devic
   CHECK(ThisDevice::serial_of(block) == serial + 1);
   CHECK_FALSE(ThisDevice::in_arena(block));
 }
-
-#ifdef __linux__
-TEST_CASE("the store of spilled blocks says what it holds, and no other process has it open",
-          "[device]") {
-  const auto open_files = [] {
-    std::set<int> files;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
-      files.insert(std::stoi(entry.path().filename()));
-    return files;
-  };
-  const std::set<int> before = open_files();
-  SpillStore store;
-  const std::string a(1000, 'a'), b(600, 'b');
-  const auto first = store.write(a.data(), a.size());
-  int opened = 0;
-  for (const int file : open_files())
-    if (!before.contains(file) && ::fcntl(file, F_GETFD) >= 0) {
-      ++opened;
-      CHECK((::fcntl(file, F_GETFD) & FD_CLOEXEC) != 0);
-    }
-  CHECK(opened == 1);
-  const auto second = store.write(b.data(), b.size());
-  CHECK(store.held() == 1600_B);
-  store.release(first);
-  CHECK(store.held() == 600_B);
-  const auto third = store.write(b.data(), b.size());  // where the first was
-  CHECK(store.held() == 1200_B);
-  CHECK(store.size() == 1600_B);
-  store.release(second);
-  store.release(third);
-  CHECK(store.held() == 0_B);
-}
-
-TEST_CASE("a store that cannot be written says what it holds besides", "[device]") {
-  SpillStore store;
-  const std::string a(1000, 'a');
-  const auto first = store.write(a.data(), a.size());
-  store.release(first);
-  const auto second = store.write(a.data(), 600);
-  rlimit before{};
-  ::getrlimit(RLIMIT_FSIZE, &before);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  rlimit small = before;
-  small.rlim_cur = 1000;  // as a full disk
-  ::setrlimit(RLIMIT_FSIZE, &small);
-  std::string said;
-  try {
-    static_cast<void>(store.write(a.data(), a.size()));
-  } catch (const Error& e) {
-    CHECK(e.code() == Errc::io);
-    said = e.what();
-  }
-  ::setrlimit(RLIMIT_FSIZE, &before);
-  static_cast<void>(std::signal(SIGXFSZ, handler));
-  CHECK_THAT(said, contains("cannot write 1000 B (the file holds 600 B already): File too large"));
-  CHECK(store.held() == 600_B);
-  store.release(second);
-}
-#endif
 
 namespace {
 
