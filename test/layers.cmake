@@ -107,7 +107,7 @@ endforeach()
 # device's own headers (above), nor names anything in them.
 set(cpu_names
   "cpu_memory|CpuMemory|counting_allocator|CountingAllocator|counted_blocks|CountedBlocks|block_header|BlockHeader"
-  "|block_keepers|BlockKeepers|in_place_blocks|InPlaceBlocks|thread_hooks|page_[a-z]+[.]hpp|page_blocks|PageBlocks"
+  "|block_keepers|BlockKeepers|heap_blocks|HeapBlocks|in_place_blocks|InPlaceBlocks|thread_hooks|page_[a-z]+[.]hpp|page_blocks|PageBlocks"
   "|PageRegion|PageRuns|PageMappings|PageProtection|protected_blocks|ProtectedBlocks|fault_handler|FaultHandler"
   "|spill_file|SpillFile|DeviceType::CPU|device/cpu|cpu::")
 string(JOIN "" cpu_names ${cpu_names})
