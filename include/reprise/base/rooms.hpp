@@ -116,6 +116,7 @@ using namespace tensors;
 namespace guided {
 using namespace base;
 using namespace planning;
+using namespace pipelines;
 using namespace cpu;
 using namespace tensors;
 using namespace residency;

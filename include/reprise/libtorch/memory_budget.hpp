@@ -40,7 +40,7 @@
 #include <reprise/libtorch/options/step_report.hpp>
 #include <reprise/libtorch/options/summaries.hpp>
 #include <reprise/libtorch/pipeline/default_pipeline.hpp>
-#include <reprise/libtorch/pipeline/profiled_ops.hpp>
+#include <reprise/libtorch/pipeline/measured_ops.hpp>
 #include <reprise/libtorch/torch/model_tensors.hpp>
 #include <reprise/plan/advice.hpp>
 
@@ -163,13 +163,8 @@ class BasicMemoryBudget {
  private:
   friend class BudgetStep<BasicMemoryBudget, Policy>;
 
-  [[nodiscard]] GuidedStages stages() {
-    return {.planner = plan_stage(pipeline_.planner(), options_.run),
-            .floor = [this](const StepGraph& g) { return pipeline_.analyse(g).memory.floor; },
-            .check =
-                [this](const StepGraph& graph, const Schedule& schedule) {
-                  static_cast<void>(pipeline_.rewriter().checked(graph, schedule));
-                }};
+  [[nodiscard]] Stages stages() {
+    return stages_of(pipeline_, plan_stage(pipeline_.planner(), options_.run));
   }
 
   // The rest is for what LibTorch's allocator does not count.
@@ -207,7 +202,7 @@ class BasicMemoryBudget {
     guide->ask_for_need(
         [this](const Recording& so_far) { return sequences_.needed_above(so_far); });
     if (compares_next_step()) guide->verify();
-    if constexpr (OpTimerOf::is_needed) guide->recorder().time_with(&ops_);
+    guide->recorder().measure_with(ops_.if_needed());
     if (options_.raw_pointers) guide->keep_pointers();
     guide->recorder().reuse(std::exchange(followed_, {}));
     guide->expect(expected_.calls, expected_.values, expected_.storages);
@@ -341,13 +336,13 @@ class BasicMemoryBudget {
     std::size_t calls = 0, values = 0, storages = 0;
   };
 
-  using OpTimerOf = decltype(ProfiledOps(std::declval<Pipe&>().profiler()));
+  using OpMeterOf = decltype(MeasuredOps(std::declval<Pipe&>().profiler()));
 
   BudgetLimit limit_;
   GuidedMeter meter_{limit_};
   MemoryBudgetOptions options_;
   Pipe pipeline_;
-  OpTimerOf ops_{pipeline_.profiler()};
+  OpMeterOf ops_{pipeline_.profiler()};
   Policy policy_;
   Log log_;
   SpillFile file_;

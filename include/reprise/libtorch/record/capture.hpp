@@ -46,6 +46,7 @@ struct CaptureOptions {
   std::string name = "step";
   CapturedOptimizer optimizer{};
   RecorderHooks* hooks = nullptr;
+  OpMeter* meter = nullptr;  ///< measures each op; null for the recorder's own clock
   /// what the allocator may hold meanwhile; 0 for no limit. What does not fit is moved out
   Bytes memory_limit{};
   /// where to; empty for the system's folder for temporary files
@@ -199,6 +200,7 @@ template <class Run>
     include_everything(*limit, model, arguments, leaves);
   }
   Recorder recorder(limit ? &hooks : options.hooks);
+  recorder.measure_with(options.meter);
   know_everything(recorder, model, arguments);
   std::vector<bool> had_gradient(leaves.size(), false);
   for (std::size_t i = 0; i < leaves.size(); ++i) {

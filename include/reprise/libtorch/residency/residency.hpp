@@ -6,12 +6,11 @@
 //      │  └──spill──▶ spilled ──fetch──▶ resident              the bytes lie in a file meanwhile
 //      └── the last tensor dies ──▶ dead; or the bytes are still needed: orphaned here, orphaned_spilled in the file
 //
-// A block can keep its address while it is spilled (protected_blocks.hpp): whoever touches it,
-// through a pointer from any time and on any thread, waits until its bytes are there again. Blocks
-// with fewer than two whole pages, and systems other than Linux, cannot do that. Such a storage has
-// a tombstone in the place of its bytes, and asking it for a pointer throws.
-//
-// account() is the one function that tells cpu_memory() which bytes are absent. Residency refers to
+// In a guided step on Linux, a block of at least two whole pages keeps its address while it is
+// spilled: whoever touches the block, through a pointer from any time and on any thread, waits until
+// its bytes are there again (protected_blocks.hpp, which also counts such a block). Every other
+// storage, and every storage of a limited capture, has a tombstone in the place of its bytes, and
+// asking it for a pointer throws; account() tells the allocator's counter of these. Residency refers to
 // storages weakly, because a strong reference would change what autograd does.
 
 #include <chrono>

@@ -279,12 +279,13 @@ class StepPlanning {
 
   // Rewritten, checked and compiled by the pipeline's rewriter; then laid out.
   std::shared_ptr<ReadyProgram> ready(Known& known, Plan plan) {
-    StepStages::Rewritten made = stages_.rewrite(*known.key.captured, plan.schedule);
+    CapturedStep& step = *known.key.captured;
+    const Rewriting rewriting = stages_.rewrite(step.graph(), plan.schedule);
     auto program = std::make_shared<ReadyProgram>();
     program->plan = std::move(plan);
     program->missed = known.key.missed;
-    program->program = std::make_unique<LibTorchProgram>(std::move(made.program));
-    if (stages_.plans_addresses) program->layout = lay_out(known, made.rewriting);
+    program->program = std::make_unique<LibTorchProgram>(stages_.compile(step, rewriting));
+    if (stages_.plans_addresses) program->layout = lay_out(known, rewriting);
     return program;
   }
 
