@@ -27,7 +27,7 @@ set(layers
   "libtorch/checkpoint: base libtorch/torch"
   "libtorch/guided: base plan pipeline libtorch/device/cpu libtorch/torch libtorch/residency libtorch/record libtorch/options"
   "libtorch/train_step: base graph profile plan rewrite pipeline libtorch/device/cpu libtorch/torch libtorch/record libtorch/replay libtorch/options libtorch/pipeline"
-  "libtorch: plan libtorch/torch libtorch/options libtorch/pipeline libtorch/checkpoint libtorch/guided libtorch/train_step"
+  "libtorch: plan libtorch/torch libtorch/record libtorch/options libtorch/pipeline libtorch/checkpoint libtorch/guided libtorch/train_step"
 )
 
 set(rooms "")

@@ -41,6 +41,7 @@
 #include <reprise/libtorch/options/summaries.hpp>
 #include <reprise/libtorch/pipeline/default_pipeline.hpp>
 #include <reprise/libtorch/pipeline/measured_ops.hpp>
+#include <reprise/libtorch/record/capture.hpp>
 #include <reprise/libtorch/torch/model_tensors.hpp>
 #include <reprise/plan/advice.hpp>
 
@@ -208,7 +209,7 @@ class BasicMemoryBudget {
     guide->expect(expected_.calls, expected_.values, expected_.storages);
     meter_.begin(guide->recorder().bytes().live(), sequences_.counters());
     pipeline_.profiler().probe().begin_run();
-    if (list_tensors_) know(guide->recorder());
+    if (list_tensors_) know_model(guide->recorder(), list_tensors_());
   }
 
   // ── steps that are left to the blocks that the user has named ──────────────────────────────────
@@ -256,16 +257,6 @@ class BasicMemoryBudget {
     }
     advising_ = false;
     return text;
-  }
-
-  void know(Recorder& recorder) const {
-    const ModelTensors model = list_tensors_();
-    for (std::size_t i = 0; i < model.parameters.size(); ++i)
-      recorder.know(model.parameters[i].tensor, Origin::parameter, i, Role::parameter,
-                    model.parameters[i].name);
-    for (std::size_t i = 0; i < model.buffers.size(); ++i)
-      recorder.know(model.buffers[i].tensor, Origin::buffer, i, Role::buffer,
-                    model.buffers[i].name);
   }
 
   std::shared_ptr<const PlannedStream> choose(const Recording& so_far, const Call& next,

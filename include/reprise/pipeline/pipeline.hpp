@@ -17,6 +17,7 @@
 #include <concepts>
 #include <utility>
 
+#include <reprise/base/budget_errors.hpp>
 #include <reprise/base/error.hpp>
 #include <reprise/base/units.hpp>
 #include <reprise/graph/step_graph.hpp>
@@ -81,9 +82,7 @@ class Pipeline<Profiler<T, P>, Planner<Cost, Policy>, Rewriter<Backend>, Analysi
     const StepGraph& graph = step;
     const Bytes floor = analyse(graph).memory.floor;
     if (request.budget < floor)
-      throw Error(Errc::budget_unreachable,
-                  "no plan for a budget of " + format_bytes(request.budget) +
-                      ": no schedule can use less than " + format_bytes(floor));
+      throw Error(Errc::budget_unreachable, no_plan_text(request.budget, floor));
     const Profile measured = profile(step, options);
     return rewrite(step, planner_.plan_or_throw(measured.graph, request).schedule);
   }

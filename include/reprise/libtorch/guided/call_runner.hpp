@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <reprise/base/clock.hpp>
 #include <reprise/libtorch/guided/content_checks.hpp>
 #include <reprise/libtorch/guided/lineage.hpp>
 #include <reprise/libtorch/guided/step_counters.hpp>
@@ -88,9 +89,7 @@ class CallRunner {
       results = call_again(call, tensors);
       check_results(call, results, tensors);
     }
-    counters_.extra_time +=
-        {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-             .count()};
+    counters_.extra_time += time_since(start);
     ++counters_.recomputed;
     return results;
   }

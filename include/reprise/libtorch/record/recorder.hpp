@@ -22,6 +22,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
+#include <reprise/base/clock.hpp>
 #include <reprise/libtorch/device/cpu/counting_allocator.hpp>
 #include <reprise/libtorch/record/call_context.hpp>
 #include <reprise/libtorch/record/op_meter.hpp>
@@ -239,8 +240,7 @@ class Recorder final : public DispatchHook, public PointerListener {
       access_.watch_again(call);
       throw;
     }
-    call.time = {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-                     .count()};
+    call.time = time_since(start);
     if (meter_ != nullptr) call.time = meter_->end_op();
     if (memory_gate() != nullptr)
       call.time = {std::max(0.0, call.time.count - (memory_gate()->time_spent() - moving).count)};
