@@ -1,5 +1,5 @@
 #pragma once
-// The texts of Errc::budget_unreachable: every number has a unit, and both numbers of a sentence can
+// The texts of Errc::budget_unreachable: every number has a unit, and the numbers of a sentence can
 // be compared.
 //
 // ```cpp

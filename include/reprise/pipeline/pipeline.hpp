@@ -10,8 +10,8 @@
 //   auto program = Mine{}.compile(captured, {.budget = 4_GiB});        the whole walk, once
 //   Pipeline<>{}.with(Planner<ByteCost, MinCut>{})                     one stage replaced
 //
-// compile() takes all stages in one call, for a step in hand. The fronts take the same stages one at
-// a time, through pipeline/stages.hpp: times come from steps that run anyway, and the Replanner
+// compile() takes all stages in one call, for a step in hand. The fronts take the same stages one
+// at a time, through pipeline/stages.hpp: times come from steps that run anyway, and the Replanner
 // plans again when headroom or times change (plan/replanner.hpp).
 
 #include <concepts>
