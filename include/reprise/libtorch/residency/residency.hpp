@@ -7,8 +7,8 @@
 //      └── the last tensor dies ──▶ dead; or the bytes are still needed: orphaned here, orphaned_spilled in the file
 //
 // In a guided step on Linux, a block of at least two whole pages keeps its address while it is
-// spilled. An access through a pointer from any time, on any thread, waits until its bytes are there
-// again (protected_blocks.hpp, which also counts such a block). Every other storage, and every
+// spilled. An access through a pointer from any time, on any thread, waits until the bytes are back
+// (protected_blocks.hpp, which also counts such a block). Every other storage, and every
 // storage of a limited capture, has a tombstone in the place of its bytes: asking for its pointer
 // throws, and account() tells the allocator's counter of its bytes. Residency refers to
 // storages weakly, because a strong reference would change what autograd does.
