@@ -27,9 +27,9 @@ set(layers
   "libtorch/options: base profile plan report"
   "libtorch/pipeline: profile pipeline plan rewrite libtorch/torch libtorch/record libtorch/replay libtorch/options"
   "libtorch/checkpoint: base libtorch/torch"
-  "libtorch/guided: base plan libtorch/device libtorch/torch libtorch/residency libtorch/record libtorch/options"
-  "libtorch/train_step: base graph profile plan rewrite libtorch/device libtorch/torch libtorch/record libtorch/replay libtorch/options libtorch/pipeline"
-  "libtorch: plan libtorch/torch libtorch/options libtorch/pipeline libtorch/checkpoint libtorch/guided libtorch/train_step"
+  "libtorch/guided: base plan pipeline libtorch/device libtorch/torch libtorch/residency libtorch/record libtorch/options"
+  "libtorch/train_step: base graph profile plan rewrite pipeline libtorch/device libtorch/torch libtorch/record libtorch/replay libtorch/options libtorch/pipeline"
+  "libtorch: plan libtorch/torch libtorch/record libtorch/options libtorch/pipeline libtorch/checkpoint libtorch/guided libtorch/train_step"
 )
 
 set(rooms "")

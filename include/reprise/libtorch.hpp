@@ -22,13 +22,13 @@
 #include <reprise/libtorch/options/step_report.hpp>
 #include <reprise/libtorch/options/summaries.hpp>
 #include <reprise/libtorch/pipeline/default_pipeline.hpp>
-#include <reprise/libtorch/pipeline/profiled_ops.hpp>
+#include <reprise/libtorch/pipeline/measured_ops.hpp>
 #include <reprise/libtorch/record/allocation_trace.hpp>
 #include <reprise/libtorch/record/call_again.hpp>
 #include <reprise/libtorch/record/capture.hpp>
 #include <reprise/libtorch/record/gradient_sums.hpp>
 #include <reprise/libtorch/record/graph_of.hpp>
-#include <reprise/libtorch/record/op_timer.hpp>
+#include <reprise/libtorch/record/op_meter.hpp>
 #include <reprise/libtorch/record/recorder.hpp>
 #include <reprise/libtorch/record/scope.hpp>
 #include <reprise/libtorch/replay/arena.hpp>

@@ -11,6 +11,7 @@
 //   reprise/graph/dependency_order.hpp     an order in which everything can run
 //   reprise/pack/                          a plan's buffers in one arena
 //   reprise/plan/step_plans.hpp            plans that need more than one call of a planner
+//   reprise/pipeline/stages.hpp            the stages of a pipeline, as TrainStep and MemoryBudget ask them
 //   reprise/plan/eviction.hpp              EvictionPolicy: what to evict without a plan
 //
 // Programs that train include <reprise/libtorch.hpp>, which brings what it needs of all this.

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include <reprise_test/eager.hpp>
+#include <reprise_test/guided.hpp>
 
 #include <reprise/plan/cost_models/byte_cost.hpp>
 
@@ -208,8 +209,8 @@ struct CountingProbe {
 }  // namespace
 
 TEST_CASE(
-    "a timer and a probe of the user's own: plans are made with its times, each step tells what it "
-    "saw") {
+    "a timer and a probe of the user's own: a TrainStep asks them around each op of captures and "
+    "replays") {
   models::Task task = models::make("vit", models::Config::tiny);
   const CountingTimer timer;
   TrainStep step{task.module, task.loss,
@@ -218,18 +219,46 @@ TEST_CASE(
                                   .on_fallback = OnFallback::error,
                                   .recheck = false},
                  DefaultPipeline{}.with(Profiler<CountingTimer, CountingProbe>{timer})};
+  std::int64_t captured = 0;
   for (int i = 0; i < 5; ++i) {
     task.module->zero_grad();
     step(task.make_batch(i));
-    if (i > 0)
-      CHECK(step.last().probed_peak ==
-            Bytes{static_cast<std::int64_t>(step.plan().schedule.size())});
+    const std::int64_t probed = step.last().probed_peak.count;
+    if (i == 0) {
+      captured = probed;
+      CHECK(captured == static_cast<std::int64_t>(step.graph().node_count()));
+      CHECK(*timer.runs == captured);  // each op is a run of one occurrence
+    } else {
+      CHECK(probed == static_cast<std::int64_t>(step.plan().schedule.size()));
+    }
   }
-  CHECK(*timer.runs == 1);
-  CHECK(step.counters().refinements == 1);
-  CHECK(step.counters().plans == 2);
+  CHECK(*timer.runs == captured + 1);  // the second replay, as one run
   for (std::size_t i = 0; i < step.graph().node_count(); ++i)
     CHECK(step.graph().node(NodeId{i}).time.count == 1);
+}
+
+TEST_CASE(
+    "a timer and a probe of the user's own: a MemoryBudget asks them around each op of a step") {
+  StackLoop loop;
+  const CountingTimer timer;
+  BasicMemoryBudget budget{Budget::savable(50),
+                           DefaultPipeline{}.with(Profiler<CountingTimer, CountingProbe>{timer}),
+                           CostSizeStaleness{},
+                           {.run = {.planning = {.effort = 0.1}}, .plan_in_background = false}};
+  for (int i = 0; i < 4; ++i) {
+    const int before = *timer.runs;
+    loop.inside(budget);
+    CHECK(budget.last().planned == (i > 0));
+    CHECK(budget.last().probed_peak.count > 0);
+    CHECK(budget.last().probed_peak.count == *timer.runs - before);
+  }
+  double ops = 0;
+  for (std::size_t i = 0; i < budget.graph().node_count(); ++i) {
+    const double time = budget.graph().node(NodeId{i}).time.count;
+    CHECK((time == 1 || time == 0));  // 0: a release, which is no op
+    ops += time;
+  }
+  CHECK(ops == static_cast<double>(budget.last().probed_peak.count));
 }
 
 TEST_CASE("workspaces of one op that are never alive at once have one address") {

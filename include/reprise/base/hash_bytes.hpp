@@ -1,6 +1,6 @@
 #pragma once
-// A quick hash of contents, to tell whether they are the same again. Not for keeping: it depends on
-// the machine's byte order.
+// Hashes: a quick one of contents, to tell whether they are the same again, which depends on the
+// machine's byte order; and FNV-1a for digests that are kept.
 //
 // ```cpp
 // std::uint64_t hash = hash_bytes(first);
@@ -26,6 +26,12 @@ namespace reprise::base {
     hash ^= hash >> 29;
   }
   return (hash ^ bytes.size()) * 0x9e3779b97f4a7c15u;
+}
+
+/// FNV-1a, item by item: the same on every machine, so that a digest can be kept in a file.
+inline constexpr std::uint64_t fnv_start = 0xcbf29ce484222325u;
+[[nodiscard]] constexpr std::uint64_t fnv_step(std::uint64_t hash, std::uint64_t item) {
+  return (hash ^ item) * 0x100000001b3u;
 }
 
 }  // namespace reprise::base

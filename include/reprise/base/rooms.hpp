@@ -122,6 +122,7 @@ using namespace tensors;
 namespace guided {
 using namespace base;
 using namespace planning;
+using namespace pipelines;
 using namespace devices;
 using namespace tensors;
 using namespace residency;

@@ -81,6 +81,11 @@ constexpr Bytes operator""_GiB(unsigned long long n) {
   return text;
 }
 
+/// Rounded and exact: "1.00 KiB (1024 bytes)".
+[[nodiscard]] inline std::string format_exactly(Bytes bytes) {
+  return format_bytes(bytes) + " (" + std::to_string(bytes.count) + " bytes)";
+}
+
 [[nodiscard]] inline std::string format_time(Microseconds time) {
   char text[48];
   const double us = time.count;

@@ -40,7 +40,8 @@
 #include <reprise/libtorch/options/step_report.hpp>
 #include <reprise/libtorch/options/summaries.hpp>
 #include <reprise/libtorch/pipeline/default_pipeline.hpp>
-#include <reprise/libtorch/pipeline/profiled_ops.hpp>
+#include <reprise/libtorch/pipeline/measured_ops.hpp>
+#include <reprise/libtorch/record/capture.hpp>
 #include <reprise/libtorch/torch/model_tensors.hpp>
 #include <reprise/plan/advice.hpp>
 
@@ -163,13 +164,8 @@ class BasicMemoryBudget {
  private:
   friend class BudgetStep<BasicMemoryBudget, Policy>;
 
-  [[nodiscard]] GuidedStages stages() {
-    return {.planner = plan_stage(pipeline_.planner(), options_.run),
-            .floor = [this](const StepGraph& g) { return pipeline_.analyse(g).memory.floor; },
-            .check =
-                [this](const StepGraph& graph, const Schedule& schedule) {
-                  static_cast<void>(pipeline_.rewriter().checked(graph, schedule));
-                }};
+  [[nodiscard]] Stages stages() {
+    return stages_of(pipeline_, plan_stage(pipeline_.planner(), options_.run));
   }
 
   // The rest is for what LibTorch's allocator does not count.
@@ -207,13 +203,13 @@ class BasicMemoryBudget {
     guide->ask_for_need(
         [this](const Recording& so_far) { return sequences_.needed_above(so_far); });
     if (compares_next_step()) guide->verify();
-    if constexpr (OpTimerOf::is_needed) guide->recorder().time_with(&ops_);
+    guide->recorder().measure_with(ops_.if_needed());
     if (options_.raw_pointers) guide->keep_pointers();
     guide->recorder().reuse(std::exchange(followed_, {}));
     guide->expect(expected_.calls, expected_.values, expected_.storages);
     meter_.begin(guide->recorder().bytes().live(), sequences_.counters());
     pipeline_.profiler().probe().begin_run();
-    if (list_tensors_) know(guide->recorder());
+    if (list_tensors_) know_model(guide->recorder(), list_tensors_());
   }
 
   // ── steps that are left to the blocks that the user has named ──────────────────────────────────
@@ -261,16 +257,6 @@ class BasicMemoryBudget {
     }
     advising_ = false;
     return text;
-  }
-
-  void know(Recorder& recorder) const {
-    const ModelTensors model = list_tensors_();
-    for (std::size_t i = 0; i < model.parameters.size(); ++i)
-      recorder.know(model.parameters[i].tensor, Origin::parameter, i, Role::parameter,
-                    model.parameters[i].name);
-    for (std::size_t i = 0; i < model.buffers.size(); ++i)
-      recorder.know(model.buffers[i].tensor, Origin::buffer, i, Role::buffer,
-                    model.buffers[i].name);
   }
 
   std::shared_ptr<const PlannedStream> choose(const Recording& so_far, const Call& next,
@@ -341,13 +327,13 @@ class BasicMemoryBudget {
     std::size_t calls = 0, values = 0, storages = 0;
   };
 
-  using OpTimerOf = decltype(ProfiledOps(std::declval<Pipe&>().profiler()));
+  using OpMeterOf = decltype(MeasuredOps(std::declval<Pipe&>().profiler()));
 
   BudgetLimit limit_;
   GuidedMeter meter_{limit_};
   MemoryBudgetOptions options_;
   Pipe pipeline_;
-  OpTimerOf ops_{pipeline_.profiler()};
+  OpMeterOf ops_{pipeline_.profiler()};
   Policy policy_;
   Log log_;
   SpillStore file_;

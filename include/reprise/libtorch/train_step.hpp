@@ -8,7 +8,7 @@
 //     auto loss = step(x, y);           // forward and backward: .grad is filled, as eager would, bit for bit
 //     optimizer.step();
 //   }
-//   step.counters();                    // {.captures = 1, .replays = 99, .eager_runs = 0}
+//   step.counters();                    // after 100 steps: {.captures = 1, .replays = 91, .rechecks = 8, …}
 //   step.last();                        // {.peak = 3.9 GiB, .predicted_peak = 3.9 GiB, .budget = 4 GiB, .recomputed = 120, …}
 //
 // The contract: which ops the loss function runs, and with which numbers, depends on the shapes of

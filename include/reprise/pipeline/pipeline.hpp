@@ -1,21 +1,23 @@
 #pragma once
-// The pipeline: the way of a step from its graph to something that runs inside a budget. TrainStep
-// and MemoryBudget are made of one, and this header is the walk that both take.
+// The pipeline leads from a step's graph to a program that runs inside a budget. TrainStep and
+// MemoryBudget are made of one.
 //
-//   capture ──▶ StepGraph ──▶ analyse ──▶ profile ──▶ plan ──▶ rewrite ──▶ program ──▶ run
-//                             floor, peak   times       Plan      checked, then compiled by the backend
-//                             liveness      bytes
+//   (capture) ──▶ StepGraph ──▶ analyse ──▶ profile ──▶ plan ──▶ rewrite ──▶ program ──▶ (run)
+//                               floor, peak   times       Plan      checked, then compiled by the backend
+//                               liveness      bytes
 //
 //   using Mine = Pipeline<Profiler<SteadyTimer, NullProbe>, Planner<ByteCost, MinCut>, Rewriter<IrBackend>>;
 //   auto program = Mine{}.compile(captured, {.budget = 4_GiB});        the whole walk, once
 //   Pipeline<>{}.with(Planner<ByteCost, MinCut>{})                     one stage replaced
 //
-// The fronts take the same stages one at a time: times come from steps that run anyway, and plans
-// are made again when headroom or times change (plan/replanner.hpp).
+// compile() takes all stages in one call, for a step in hand. The fronts take the same stages one
+// at a time, through pipeline/stages.hpp: times come from steps that run anyway, and the Replanner
+// plans again when headroom or times change (plan/replanner.hpp).
 
 #include <concepts>
 #include <utility>
 
+#include <reprise/base/budget_errors.hpp>
 #include <reprise/base/error.hpp>
 #include <reprise/base/units.hpp>
 #include <reprise/graph/step_graph.hpp>
@@ -80,9 +82,7 @@ class Pipeline<Profiler<T, P>, Planner<Cost, Policy>, Rewriter<Backend>, Analysi
     const StepGraph& graph = step;
     const Bytes floor = analyse(graph).memory.floor;
     if (request.budget < floor)
-      throw Error(Errc::budget_unreachable,
-                  "no plan for a budget of " + format_bytes(request.budget) +
-                      ": no schedule can use less than " + format_bytes(floor));
+      throw Error(Errc::budget_unreachable, no_plan_text(request.budget, floor));
     const Profile measured = profile(step, options);
     return rewrite(step, planner_.plan_or_throw(measured.graph, request).schedule);
   }

@@ -64,7 +64,7 @@ class FollowedPlan {
   [[nodiscard]] std::uint32_t used_until(ValueId v) const { return used_until_[v.index]; }
   /// The value that brought a storage instance from before the step; none for what a node makes.
   [[nodiscard]] ValueId at_start(std::uint32_t instance) const { return at_start_[instance]; }
-  /// The first node before which, and after which, nothing runs again any more.
+  /// The last node before which a recomputation runs.
   [[nodiscard]] NodeId last_again() const { return last_again_; }
   [[nodiscard]] std::size_t recomputed() const { return schedule_.size() - first_.size(); }
 

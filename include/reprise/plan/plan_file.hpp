@@ -32,6 +32,7 @@
 #include <range/v3/view/transform.hpp>
 
 #include <reprise/base/error.hpp>
+#include <reprise/base/hash_bytes.hpp>
 #include <reprise/base/utf8.hpp>
 #include <reprise/graph/json_records.hpp>
 #include <reprise/plan/planner.hpp>
@@ -43,9 +44,9 @@ inline constexpr std::string_view graph_hash_kind = "reprise-1:";
 
 /// FNV-1a over everything that a schedule's meaning depends on, as 16 hexadecimal digits.
 [[nodiscard]] inline std::string graph_hash(const StepGraph& graph) {
-  std::uint64_t h = 0xcbf29ce484222325u;
+  std::uint64_t h = fnv_start;
   const auto mix = [&](std::uint64_t x) {
-    for (int i = 0; i < 8; ++i, x >>= 8) h = (h ^ (x & 255)) * 0x100000001b3u;
+    for (int i = 0; i < 8; ++i, x >>= 8) h = fnv_step(h, x & 255);
   };
   const auto mix_value = [&](ValueId v) {
     mix(v.valid() ? static_cast<std::uint64_t>(graph.value(v).id) : ~std::uint64_t{0});

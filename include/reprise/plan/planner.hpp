@@ -19,6 +19,7 @@
 #include <string>
 #include <utility>
 
+#include <reprise/base/budget_errors.hpp>
 #include <reprise/graph/simulate.hpp>
 #include <reprise/plan/concepts.hpp>
 #include <reprise/plan/cost_models/measured_cost.hpp>
@@ -99,10 +100,7 @@ class Planner {
   }
 
   [[nodiscard]] static std::string unreachable_message(const Plan& plan) {
-    return "budget: no schedule within " + std::to_string(plan.budget.count) +
-           " bytes was found; no schedule at all is below " + std::to_string(plan.floor.count) +
-           " (outputs or largest single node), the smallest peak found is " +
-           std::to_string(plan.peak.count);
+    return no_plan_text(plan.budget, plan.floor, plan.peak);
   }
 
  private:

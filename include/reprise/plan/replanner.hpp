@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include <reprise/base/clock.hpp>
 #include <reprise/base/error.hpp>
 #include <reprise/base/units.hpp>
 #include <reprise/graph/simulate.hpp>
@@ -252,8 +253,7 @@ class Replanner {
   static constexpr double worth_planning_again = 0.03;
 
   static Microseconds microseconds_since(std::chrono::steady_clock::time_point start) {
-    return {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-                .count()};
+    return time_since(start);
   }
 
   static void cancel(Known& known) {

@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include <reprise/base/clock.hpp>
 #include <reprise/base/error.hpp>
 #include <reprise/profile/concepts.hpp>
 #include <reprise/profile/mem_probes/null_probe.hpp>
@@ -125,9 +126,7 @@ class Profiler {
     const auto start = std::chrono::steady_clock::now();
     runner.run(Around<Runner>{*this, options, memory});
     if constexpr (WaitingTimer<T>) timer_.wait();
-    run_times_.push_back(
-        {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-             .count()});
+    run_times_.push_back(time_since(start));
     const Bytes peak = probe_.end_run();
     if (peak > peak_) peak_ = peak;
     samples_.push_back(times_of(nodes));

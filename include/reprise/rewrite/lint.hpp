@@ -337,7 +337,7 @@ class Linter {
     if (peak_ != program_.peak)
       fail(LintRule::peak, {},
            "the program's peak is " + std::to_string(peak_.count) + " bytes, the schedule's " +
-               std::to_string(program_.peak.count));
+               std::to_string(program_.peak.count) + " bytes");
   }
 
   void check_gone(std::size_t i, bool handed_over) const {
@@ -395,6 +395,14 @@ class Linter {
 /// Throws Errc::bad_schedule naming the rule, the step, the node and the value; changes nothing.
 inline void lint(const StepGraph& graph, const Rewriting& program) {
   Linter{graph, program}.check();
+}
+
+/// The rewriting of a schedule, if no rule is broken; throws as lint() does.
+[[nodiscard]] inline Rewriting checked_rewriting(const StepGraph& graph,
+                                                 std::span<const NodeId> schedule) {
+  Rewriting rewriting = rewrite(graph, schedule);
+  lint(graph, rewriting);
+  return rewriting;
 }
 
 }  // namespace reprise::rewriting

@@ -52,9 +52,7 @@ class Rewriter {
   /// What the backend would be given: for who needs the rewriting itself (to lay out an arena, to
   /// follow it around code that runs anyway). Throws as rewrite() does.
   [[nodiscard]] static Rewriting checked(const StepGraph& graph, std::span<const NodeId> schedule) {
-    Rewriting rewriting = reprise::rewriting::rewrite(graph, schedule);
-    lint(graph, rewriting);
-    return rewriting;
+    return checked_rewriting(graph, schedule);
   }
 
   /// The second half alone, of what checked() gave.
@@ -72,7 +70,7 @@ class Rewriter {
       throw Error(Errc::bad_schedule, "peak: the plan promises " + std::to_string(plan.peak.count) +
                                           " bytes, here its schedule has " +
                                           std::to_string(rewriting.peak.count) +
-                                          ": plan again for this graph");
+                                          " bytes: plan again for this graph");
     lint(graph, rewriting);
     return backend_.compile(graph, rewriting);
   }

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <reprise/base/clock.hpp>
 #include <reprise/libtorch/guided/content_checks.hpp>
 #include <reprise/libtorch/guided/lineage.hpp>
 #include <reprise/libtorch/guided/step_counters.hpp>
@@ -89,9 +90,7 @@ class CallRunner {
       check_results(call, results, tensors);
       running.end();
     }
-    counters_.extra_time +=
-        {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-             .count()};
+    counters_.extra_time += time_since(start);
     ++counters_.recomputed;
     return results;
   }

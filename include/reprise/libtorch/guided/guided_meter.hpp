@@ -12,6 +12,7 @@
 #include <chrono>
 #include <string>
 
+#include <reprise/base/clock.hpp>
 #include <reprise/base/units.hpp>
 #include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/guided/budget_limit.hpp>
@@ -131,9 +132,7 @@ class GuidedMeter {
  private:
   using Clock = std::chrono::steady_clock;
 
-  [[nodiscard]] Microseconds since_start() const {
-    return {std::chrono::duration<double, std::micro>(Clock::now() - start_).count()};
-  }
+  [[nodiscard]] Microseconds since_start() const { return time_since(start_); }
 
   const BudgetLimit& limit_;
   GuidedStepReport last_;

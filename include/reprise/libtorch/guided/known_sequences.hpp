@@ -28,18 +28,11 @@
 #include <reprise/libtorch/guided/guided_stream.hpp>
 #include <reprise/libtorch/options/memory_budget_options.hpp>
 #include <reprise/libtorch/record/graph_of.hpp>
+#include <reprise/pipeline/stages.hpp>
 #include <reprise/plan/advice.hpp>
 #include <reprise/plan/replanner.hpp>
 
 namespace reprise::guided {
-
-/// The stages of a pipeline as guided steps ask them, whatever their types are.
-struct GuidedStages {
-  PlanStage planner{};
-  std::function<Bytes(const StepGraph&)> floor{};
-  /// throws where the schedule breaks a rule
-  std::function<void(const StepGraph&, const Schedule&)> check{};
-};
 
 /// A sequence with what is known of it besides its plan.
 struct KnownSequence {
@@ -77,7 +70,7 @@ class KnownSequences {
   using Known = Steps::Known;
 
   /// `options` and `log` must outlive this. `tell` gets notices.
-  KnownSequences(const MemoryBudgetOptions& options, GuidedStages stages, const Log& log,
+  KnownSequences(const MemoryBudgetOptions& options, Stages stages, const Log& log,
                  std::function<void(const std::string&)> tell)
       : options_(options),
         stages_(std::move(stages)),
@@ -288,7 +281,7 @@ class KnownSequences {
     known.graph = stream->graph;
     Bytes floor{};
     try {
-      floor = stages_.floor(*known.graph);
+      floor = stages_.analyse(*known.graph).memory.floor;
     } catch (const Error& error) {  // the step goes on; no plan will be found
       log_.info(std::string("the step cannot be analysed: ") + error.what());
       floor = floor_bytes(*known.graph);
@@ -323,7 +316,7 @@ class KnownSequences {
 
   [[nodiscard]] std::shared_ptr<FollowablePlan> followable(const Known& known,
                                                            Schedule schedule) const {
-    stages_.check(*known.graph, schedule);
+    static_cast<void>(stages_.rewrite(*known.graph, schedule));
     auto stream = std::make_shared<PlannedStream>(*known.key.without_plan);
     stream->plan.emplace(*known.graph, std::move(schedule));
     auto made = std::make_shared<FollowablePlan>();
@@ -367,7 +360,7 @@ class KnownSequences {
   }
 
   const MemoryBudgetOptions& options_;
-  GuidedStages stages_;
+  Stages stages_;
   const Log& log_;
   std::function<void(const std::string&)> tell_;
   Steps steps_;

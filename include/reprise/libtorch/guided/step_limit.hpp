@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include <reprise/base/budget_errors.hpp>
 #include <reprise/base/error.hpp>
 #include <reprise/base/units.hpp>
 #include <reprise/libtorch/device/device.hpp>
@@ -76,12 +77,8 @@ class StepLimit {
                "what no op of the step has touched");
     shares.add(Role::activation, bytes, "what is asked for now");
     return Error(Errc::budget_unreachable,
-                 (op == nullptr ? std::string("an allocation outside of any op") : *op) +
-                     " needs " + format_bytes(needed) + " (" + std::to_string(needed.count) +
-                     " bytes) at once: what it reads and makes, and what cannot be given up. The "
-                     "budget is " +
-                     format_bytes(this->bytes()) + " (" + std::to_string(this->bytes().count) +
-                     " bytes).\n" + shares.text() + advice);
+                 needs_at_once_text(op == nullptr ? std::string() : *op, needed, this->bytes()) + ".\n" +
+                     shares.text() + advice);
   }
 
  private:

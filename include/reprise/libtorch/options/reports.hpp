@@ -3,7 +3,7 @@
 // each has beside it.
 //
 //   step.last().peak, step.last().predicted_peak, step.last().arena            TrainStepReport
-//   budget.last().peak, budget.last().predicted_peak, budget.last().reclaimed  GuidedStepReport
+//   budget.last().peak, budget.last().predicted_peak, budget.last().extra_time  GuidedStepReport
 //
 // Bytes are the allocator's live bytes unless a name says otherwise; 0 where a number is not known.
 
@@ -64,7 +64,7 @@ struct TrainStepReport : StepReport {
   std::int64_t arena_misses = 0;  ///< allocations that did not
 };
 
-/// How often each way was taken: every step is one of the first six.
+/// How often each way was taken: every step is one of the first six, or was verified.
 struct TrainStepCounters : StepCounters {
   std::int64_t captures = 0;
   std::int64_t replays = 0;

@@ -28,6 +28,7 @@
 #include <reprise/libtorch/residency/memory_limit.hpp>
 #include <reprise/libtorch/torch/model_tensors.hpp>
 #include <reprise/libtorch/torch/step_arguments.hpp>
+#include <reprise/libtorch/torch/tensor_slots.hpp>
 
 namespace reprise::recording {
 
@@ -46,6 +47,7 @@ struct CaptureOptions {
   std::string name = "step";
   CapturedOptimizer optimizer{};
   RecorderHooks* hooks = nullptr;
+  OpMeter* meter = nullptr;  ///< measures each op; null for the recorder's own clock
   /// what the allocator may hold meanwhile; 0 for no limit. What does not fit is moved out
   Bytes memory_limit{};
   /// where to; empty for the system's folder for temporary files
@@ -107,15 +109,11 @@ class CapturedStep {
   BoundTensors bound_;
 };
 
-inline void add_tensors(std::vector<at::Tensor>& out, c10::ArrayRef<c10::IValue> values) {
-  for (const c10::IValue& value : values) {
-    if (value.isTensor()) {
-      if (value.toTensor().defined()) out.push_back(value.toTensor());
-    } else if (value.isList()) {
-      for (const c10::IValue& item : value.toListRef())
-        if (item.isTensor() && item.toTensor().defined()) out.push_back(item.toTensor());
-    }
-  }
+[[nodiscard]] inline std::vector<at::Tensor> tensors_in(c10::ArrayRef<c10::IValue> values) {
+  std::vector<at::Tensor> tensors;
+  for (const c10::IValue& value : values)
+    for_each_tensor_of(value, [&](const at::Tensor& t) { tensors.push_back(t); });
+  return tensors;
 }
 
 /// Keeps a recorded step inside a memory limit, and passes on to the caller's own hooks.
@@ -124,20 +122,12 @@ struct LimitHooks final : RecorderHooks {
   RecorderHooks* next = nullptr;
 
   void before(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) override {
-    if (limit != nullptr) {
-      std::vector<at::Tensor> reads;
-      add_tensors(reads, arguments);
-      limit->begin_op(op.schema().name(), reads);
-    }
+    if (limit != nullptr) limit->begin_op(op.schema().name(), tensors_in(arguments));
     if (next != nullptr) next->before(op, arguments);
   }
   void after(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> results,
              NodeId node) override {
-    if (limit != nullptr) {
-      std::vector<at::Tensor> made;
-      add_tensors(made, results);
-      limit->end_op(made);
-    }
+    if (limit != nullptr) limit->end_op(tensors_in(results));
     if (next != nullptr) next->after(op, results, node);
   }
 };
@@ -152,13 +142,15 @@ inline void include_everything(MemoryLimit& limit, const ModelTensors& model,
     if (leaf.tensor.is_leaf()) limit.include(leaf.tensor.grad());
 }
 
-inline void know_everything(Recorder& recorder, const ModelTensors& model,
-                            const StepArguments& arguments) {
+/// Names and roles of what the model holds.
+inline void know_model(Recorder& recorder, const ModelTensors& model) {
   for (std::size_t i = 0; i < model.parameters.size(); ++i)
     recorder.know(model.parameters[i].tensor, Origin::parameter, i, Role::parameter,
                   model.parameters[i].name);
   for (std::size_t i = 0; i < model.buffers.size(); ++i)
     recorder.know(model.buffers[i].tensor, Origin::buffer, i, Role::buffer, model.buffers[i].name);
+}
+inline void know_arguments(Recorder& recorder, const StepArguments& arguments) {
   for (std::size_t i = 0; i < arguments.tensors.size(); ++i)
     recorder.know(arguments.tensors[i], Origin::input, i, Role::input,
                   "input." + std::to_string(i));
@@ -199,7 +191,9 @@ template <class Run>
     include_everything(*limit, model, arguments, leaves);
   }
   Recorder recorder(limit ? &hooks : options.hooks);
-  know_everything(recorder, model, arguments);
+  recorder.measure_with(options.meter);
+  know_model(recorder, model);
+  know_arguments(recorder, arguments);
   std::vector<bool> had_gradient(leaves.size(), false);
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     had_gradient[i] = leaves[i].tensor.is_leaf() && leaves[i].tensor.grad().defined();

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include <reprise/base/hash_bytes.hpp>
 #include <reprise/graph/builder.hpp>
 #include <reprise/graph/json_text.hpp>
 #include <reprise/libtorch/record/gradient_sums.hpp>
@@ -62,8 +63,8 @@ inline std::string attribute_of(const c10::IValue& value) {
 
 // FNV-1a, so that the bytes of a constant can be compared without keeping them in the file.
 inline std::uint64_t digest(std::span<const std::byte> bytes) {
-  std::uint64_t hash = 14695981039346656037ull;
-  for (std::byte b : bytes) hash = (hash ^ static_cast<std::uint64_t>(b)) * 1099511628211ull;
+  std::uint64_t hash = fnv_start;
+  for (std::byte b : bytes) hash = fnv_step(hash, static_cast<std::uint64_t>(b));
   return hash;
 }
 

@@ -22,9 +22,10 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
+#include <reprise/base/clock.hpp>
 #include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/record/call_context.hpp>
-#include <reprise/libtorch/record/op_timer.hpp>
+#include <reprise/libtorch/record/op_meter.hpp>
 #include <reprise/libtorch/record/operands.hpp>
 #include <reprise/libtorch/record/other_threads.hpp>
 #include <reprise/libtorch/record/recorder_hooks.hpp>
@@ -51,8 +52,9 @@ class Recorder final : public DispatchHook, public PointerListener {
 
   ~Recorder() override { stop(); }
 
-  /// From here on ops are timed by this; it must outlive the recorder.
-  void time_with(OpTimer* timer) { timer_ = timer; }
+  /// From here on `meter` measures the ops; null for the recorder's own clock. The meter must
+  /// outlive the recorder.
+  void measure_with(OpMeter* meter) { meter_ = meter; }
 
   // ── its parts ──────────────────────────────────────────────────────────────────────────────────
 
@@ -229,7 +231,7 @@ class Recorder final : public DispatchHook, public PointerListener {
     const Microseconds moving =
         memory_gate() != nullptr ? memory_gate()->time_spent() : Microseconds{};
     const auto start = std::chrono::steady_clock::now();
-    if (timer_ != nullptr) timer_->start();
+    if (meter_ != nullptr) meter_->begin_op();
     try {
       op.redispatchBoxed(call.keys, &stack);
     } catch (...) {
@@ -238,9 +240,8 @@ class Recorder final : public DispatchHook, public PointerListener {
       access_.watch_again(call);
       throw;
     }
-    call.time = {std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-                     .count()};
-    if (timer_ != nullptr) call.time = timer_->stop();
+    call.time = time_since(start);
+    if (meter_ != nullptr) call.time = meter_->end_op();
     if (memory_gate() != nullptr)
       call.time = {std::max(0.0, call.time.count - (memory_gate()->time_spent() - moving).count)};
   }
@@ -275,7 +276,7 @@ class Recorder final : public DispatchHook, public PointerListener {
   }
 
   RecorderHooks* hooks_;
-  OpTimer* timer_ = nullptr;
+  OpMeter* meter_ = nullptr;
   RecordingTables tables_;
   WrappedNumbers numbers_{tables_};
   UserAccess access_;

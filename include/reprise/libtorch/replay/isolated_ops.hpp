@@ -20,6 +20,8 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <reprise/base/clock.hpp>
+#include <reprise/libtorch/record/call_again.hpp>
 #include <reprise/libtorch/record/graph_of.hpp>
 #include <reprise/libtorch/record/recording.hpp>
 #include <reprise/libtorch/torch/dispatch_hook.hpp>
@@ -56,20 +58,9 @@ inline at::Tensor made_tensor(const Geometry& g) {
 
 inline std::vector<c10::IValue> made_arguments(const Recording& recording, const Call& call) {
   std::vector<c10::IValue> stack(call.args.begin(), call.args.end());
-  for (const ArgumentSlot& slot : call.reads) {
-    const at::Tensor tensor = made_tensor(recording.values[slot.value.index].geometry);
-    if (slot.element < 0) {
-      stack[slot.arg] = tensor;
-    } else if (stack[slot.arg].isTensorList()) {
-      if (slot.element == 0 || stack[slot.arg].use_count() > 1)
-        stack[slot.arg] = stack[slot.arg].toTensorList().copy();
-      stack[slot.arg].toTensorList().set(static_cast<std::size_t>(slot.element), tensor);
-    } else {
-      if (stack[slot.arg].use_count() > 1)
-        stack[slot.arg] = stack[slot.arg].toOptionalTensorList().copy();
-      stack[slot.arg].toOptionalTensorList().set(static_cast<std::size_t>(slot.element), tensor);
-    }
-  }
+  fill_arguments(stack, call.reads, [&](std::size_t k) {
+    return made_tensor(recording.values[call.reads[k].value.index].geometry);
+  });
   return stack;
 }
 
@@ -81,9 +72,7 @@ inline std::vector<Microseconds> time_one(const Recording& recording, const Call
     std::vector<c10::IValue> stack = arguments;
     const auto start = std::chrono::steady_clock::now();
     call.op->redispatchBoxed(call.keys, &stack);
-    const Microseconds time{
-        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-            .count()};
+    const Microseconds time = time_since(start);
     if (r >= options.warmup) samples.push_back(time);
   }
   return samples;

@@ -61,7 +61,7 @@ class LibTorchProgram {
   /// Throws Errc::bad_schedule where the schedule breaks a rule. The captured step must outlive the
   /// program.
   LibTorchProgram(CapturedStep& step, std::span<const NodeId> schedule)
-      : LibTorchProgram(step, checked(step.graph(), schedule)) {}
+      : LibTorchProgram(step, checked_rewriting(step.graph(), schedule)) {}
 
   /// Of a rewriting that lint() has let through: what LibTorchBackend calls.
   LibTorchProgram(CapturedStep& step, const Rewriting& rewriting)
@@ -193,12 +193,6 @@ class LibTorchProgram {
   }
 
   // ── making it ──────────────────────────────────────────────────────────────────────────────────
-
-  static Rewriting checked(const StepGraph& graph, std::span<const NodeId> schedule) {
-    Rewriting rewriting = rewrite(graph, schedule);
-    lint(graph, rewriting);
-    return rewriting;
-  }
 
   void make_scalars() {
     scalars_.resize(recording().values.size());

@@ -15,9 +15,11 @@
 #include <utility>
 #include <vector>
 
+#include <reprise/base/clock.hpp>
 #include <reprise/libtorch/record/capture.hpp>
 #include <reprise/libtorch/replay/isolated_ops.hpp>
 #include <reprise/libtorch/replay/program.hpp>
+#include <reprise/libtorch/replay/step_snapshot.hpp>
 #include <reprise/libtorch/residency/memory_limit.hpp>
 #include <reprise/libtorch/torch/generator_state.hpp>
 #include <reprise/profile/profiler.hpp>
@@ -30,20 +32,17 @@ class StepRunner {
       : step_(&step),
         options_(options),
         program_(step, own_order(step.graph())),
-        generator_(GeneratorState::now()),
+        before_(program_.written(bindings())),
         base_(device_memory().live()) {
     if (step.bound().model.parameters.empty() && step.bound().inputs.empty())
       throw Error(Errc::bad_argument,
                   "this captured step does not know its model and inputs; capture() keeps them");
-    for (const at::Tensor& tensor : program_.written(bindings())) save(tensor);
     if (options_.memory_limit > Bytes{0}) limit_in();
   }
 
   ~StepRunner() {
-    limit_.reset();  // brings everything back
-    for (Saved& saved : saved_)
-      std::memcpy(saved.tensor.storage().mutable_data(), saved.bytes.data(), saved.bytes.size());
-    generator_.restore();
+    limit_.reset();  // fetches everything
+    before_.restore();
   }
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;
@@ -74,11 +73,6 @@ class StepRunner {
   }
 
  private:
-  struct Saved {
-    at::Tensor tensor;
-    std::vector<std::byte> bytes;
-  };
-
   template <class Around>
   struct Observer {
     StepRunner& runner;
@@ -104,17 +98,10 @@ class StepRunner {
     return {bound.model.parameters, bound.model.buffers, bound.inputs, bound.leaves};
   }
 
-  void save(const at::Tensor& tensor) {
-    const auto* bytes = static_cast<const std::byte*>(tensor.storage().data());
-    saved_.push_back({tensor, {bytes, bytes + tensor.storage().nbytes()}});
-  }
-
   // A run that compares with the host on its way copies what it writes before that, and may put it
   // back: by pointer.
   void bring_in_written() {
-    std::vector<at::Tensor> tensors;
-    for (const Saved& saved : saved_) tensors.push_back(saved.tensor);
-    limit_->begin_op("the start of a run", tensors);
+    limit_->begin_op("the start of a run", before_.tensors());
     limit_->end_op({});
   }
 
@@ -183,14 +170,13 @@ class StepRunner {
                                                                 TransferStats& all) {
     const Bytes block = bytes < largest_block ? bytes : largest_block;
     std::vector<std::byte> data(static_cast<std::size_t>(block.count), std::byte{1});
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = WallClock::now();
     const SpillStore::Place place = file.write(data.data(), data.size());
-    const auto written = std::chrono::steady_clock::now();
+    const auto written = WallClock::now();
     file.read(place, data.data());
-    const auto end = std::chrono::steady_clock::now();
+    const auto end = WallClock::now();
     file.release(place);
-    const Microseconds out{std::chrono::duration<double, std::micro>(written - start).count()};
-    const Microseconds in{std::chrono::duration<double, std::micro>(end - written).count()};
+    const Microseconds out = time_between(start, written), in = time_between(written, end);
     all.bytes_out += block;
     all.bytes_in += block;
     all.time_out += out;
@@ -215,9 +201,8 @@ class StepRunner {
   CapturedStep* step_;
   ProfileOptions options_;
   LibTorchProgram program_;
-  GeneratorState generator_;
+  StepSnapshot before_;
   Bytes base_;
-  std::vector<Saved> saved_;
   std::unique_ptr<MemoryLimit> limit_;
   std::vector<StorageIndex> storage_of_;  // by StorageId: in the limit's table
   // by run and node: what moving others out took inside the op

@@ -34,6 +34,7 @@ class StepSnapshot {
       std::memcpy(tensors_[i].storage().mutable_data(), bytes_[i].data(), bytes_[i].size());
     generator_.restore();
   }
+  [[nodiscard]] const std::vector<at::Tensor>& tensors() const { return tensors_; }
   /// Whether everything is now as it was then.
   [[nodiscard]] bool holds_now() const {
     for (std::size_t i = 0; i < tensors_.size(); ++i)

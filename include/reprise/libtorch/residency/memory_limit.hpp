@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <reprise/base/budget_errors.hpp>
 #include <reprise/base/error.hpp>
 #include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/residency/residency.hpp>
@@ -188,12 +189,7 @@ class MemoryLimit final : public MemoryGate {
     // what it reads and could not even be fetched; `bytes` is for the first of them
     for (StorageIndex s : pinned_)
       if (is_spilled(s) && s != fetched_) needed += residency_.bytes(s);
-    return Error(
-        Errc::budget_unreachable,
-        (op_.empty() ? std::string("an allocation outside of any op") : op_) + " needs " +
-            format_bytes(needed) + " (" + std::to_string(needed.count) +
-            " bytes) at once: what it reads and makes, and what cannot be moved. The limit is " +
-            format_bytes(limit_) + " (" + std::to_string(limit_.count) + " bytes)");
+    return Error(Errc::budget_unreachable, needs_at_once_text(op_, needed, limit_));
   }
 
   Bytes limit_;

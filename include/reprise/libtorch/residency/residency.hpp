@@ -6,13 +6,12 @@
 //      │  └──spill──▶ spilled ──fetch──▶ resident              the bytes lie in a file meanwhile
 //      └── the last tensor dies ──▶ dead; or the bytes are still needed: orphaned here, orphaned_spilled in the file
 //
-// A block can keep its address while it is spilled (ThisDevice::spill()): whoever touches it,
-// through a pointer from any time and on any thread, waits until its bytes are there again. Blocks
-// with fewer than two whole pages, and systems other than Linux, cannot do that. Such a storage has
-// a tombstone in the place of its bytes, and asking it for a pointer throws.
-//
-// account() is the one function that tells device_memory() which bytes are absent. Residency refers
-// to storages weakly, because a strong reference would change what autograd does.
+// In a guided step on Linux, a block of at least two whole pages keeps its address while it is
+// spilled. An access through a pointer from any time, on any thread, waits until the bytes are back
+// (ThisDevice::spill(), which also counts such a block). Every other storage, and every
+// storage of a limited capture, has a tombstone in the place of its bytes: asking for its pointer
+// throws, and account() tells device_memory() of its bytes. Residency refers to
+// storages weakly, because a strong reference would change what autograd does.
 
 #include <chrono>
 #include <cstdint>

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <unordered_map>
 
+#include <reprise/base/clock.hpp>
 #include <reprise/base/units.hpp>
 
 namespace reprise::residency {
@@ -53,9 +54,7 @@ class TransferLog {
   }
 
  private:
-  static Microseconds since(Clock::time_point start) {
-    return {std::chrono::duration<double, std::micro>(Clock::now() - start).count()};
-  }
+  static Microseconds since(Clock::time_point start) { return time_since(start); }
 
   TransferStats all_;
   std::unordered_map<std::uint32_t, TransferStats> by_storage_;

@@ -18,6 +18,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <reprise/base/hash_bytes.hpp>
 #include <reprise/base/rooms.hpp>
 
 namespace reprise::tensors {
@@ -26,10 +27,10 @@ namespace reprise::tensors {
 [[nodiscard]] inline const c10::IValue& kept_list(const c10::IValue& list) {
   // by hash: a newer list takes an older one's place
   thread_local std::array<c10::IValue, 256> kept;
-  std::uint64_t hash = 14695981039346656037ull;
+  std::uint64_t hash = fnv_start;
   const auto items = list.toListRef();
   for (const c10::IValue& item : items)
-    hash = (hash ^ static_cast<std::uint64_t>(item.toInt())) * 1099511628211ull;
+    hash = fnv_step(hash, static_cast<std::uint64_t>(item.toInt()));
   c10::IValue& slot = kept[(hash >> 32) % kept.size()];
   const auto is_same = [&] {
     if (!slot.isIntList() || slot.toListRef().size() != items.size()) return false;

@@ -1,7 +1,7 @@
 #pragma once
 // Runs the user's own step under the recorder, inside the budget as far as that is known.
 //
-//   StepCapture capture{ledger, meter, planning};
+//   StepCapture capture{ledger, meter, planning, ops.if_needed()};
 //   CapturedStep step = capture(known, model, arguments, run, &hooks);
 
 #include <string>
@@ -21,8 +21,9 @@ class StepCapture {
  public:
   using Known = KnownSteps::Known;
 
-  StepCapture(StepLedger& ledger, StepMeter& meter, StepPlanning& planning)
-      : ledger_(ledger), meter_(meter), planning_(planning) {}
+  /// `ops`: null for the recorder's own clock.
+  StepCapture(StepLedger& ledger, StepMeter& meter, StepPlanning& planning, OpMeter* ops)
+      : ledger_(ledger), meter_(meter), planning_(planning), ops_(ops) {}
 
   template <class Run>
   [[nodiscard]] CapturedStep operator()(const Known& known, const ModelTensors& model,
@@ -48,7 +49,8 @@ class StepCapture {
  private:
   [[nodiscard]] CaptureOptions options(const Known& known, RecorderHooks* hooks) {
     const RunOptions& run = ledger_.options.run;
-    CaptureOptions options{.name = run.name, .hooks = hooks, .spill_folder = run.spill_folder};
+    CaptureOptions options{
+        .name = run.name, .hooks = hooks, .meter = ops_, .spill_folder = run.spill_folder};
     TrainStepReport& last = ledger_.last;
     last.limit = planning_.known_budget(known);
     if (last.limit == Bytes{0} && ledger_.options.budget.given())
@@ -62,6 +64,7 @@ class StepCapture {
   StepLedger& ledger_;
   StepMeter& meter_;
   StepPlanning& planning_;
+  OpMeter* ops_;
 };
 
 }  // namespace reprise::training

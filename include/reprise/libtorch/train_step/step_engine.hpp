@@ -29,6 +29,7 @@
 #include <reprise/libtorch/options/step_report.hpp>
 #include <reprise/libtorch/options/summaries.hpp>
 #include <reprise/libtorch/pipeline/default_pipeline.hpp>
+#include <reprise/libtorch/pipeline/measured_ops.hpp>
 #include <reprise/libtorch/record/capture.hpp>
 #include <reprise/libtorch/replay/program.hpp>
 #include <reprise/libtorch/train_step/known_step.hpp>
@@ -84,6 +85,7 @@ class StepEngine {
 
  private:
   using Known = KnownSteps::Known;
+  using OpMeterOf = decltype(MeasuredOps(std::declval<Pipe&>().profiler()));
 
   // A capture that reads the model's memory through tensors that are not the model's holds for that
   // memory alone.
@@ -310,7 +312,8 @@ class StepEngine {
   StepLedger ledger_;
   StepMeter meter_{ledger_};
   StepPlanning planning_;
-  StepCapture capture_{ledger_, meter_, planning_};
+  OpMeterOf ops_{pipeline_.profiler()};
+  StepCapture capture_{ledger_, meter_, planning_, ops_.if_needed()};
   ReplayRunner<Pipe> runner_{pipeline_, ledger_, meter_, planning_};
   std::string modules_;  // what they were when the call began
   Known* current_ = nullptr;

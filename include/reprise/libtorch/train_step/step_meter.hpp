@@ -10,6 +10,7 @@
 #include <chrono>
 #include <string>
 
+#include <reprise/base/clock.hpp>
 #include <reprise/base/units.hpp>
 #include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/train_step/known_step.hpp>
@@ -55,9 +56,7 @@ class StepMeter {
     last.reserved_peak = device_memory().reserved_peak() - excluded_;
     if (!last.replayed) last.predicted_peak = {};
     tell_of_overshoot();
-    last.time = {
-        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start_)
-            .count()};
+    last.time = time_since(start_);
   }
 
   /// A share is one of what this step takes; a budget in bytes is for all that the allocator holds.

@@ -91,14 +91,14 @@ class StepPlanning {
   /// For errors: what the budget would have to be. Of what resolve() has found.
   [[nodiscard]] std::string what_it_needs() const {
     const StepReport& last = ledger_.last;
-    std::string text = with_bytes(last.base) +
+    std::string text = format_exactly(last.base) +
                        " are live when the step begins, no schedule is below " +
-                       with_bytes(last.floor);
+                       format_exactly(last.floor);
     if (last.eager_peak > Bytes{0})
       text += ", which is " + std::to_string(percent_up(last.floor, last.eager_peak)) +
               " % of what it takes without a budget";
     if (ledger_.others > Bytes{0})
-      text += ", arenas of other steps hold " + with_bytes(ledger_.others) +
+      text += ", arenas of other steps hold " + format_exactly(ledger_.others) +
               " beyond what is alive in them";
     return text;
   }
@@ -153,9 +153,6 @@ class StepPlanning {
             .log = [this](const std::string& text) { ledger_.log.info(text); }};
   }
 
-  [[nodiscard]] static std::string with_bytes(Bytes bytes) {
-    return format_bytes(bytes) + " (" + std::to_string(bytes.count) + " bytes)";
-  }
   [[nodiscard]] static std::int64_t percent_up(Bytes part, Bytes whole) {
     return static_cast<std::int64_t>(
         std::ceil(100 * static_cast<double>(part.count) / static_cast<double>(whole.count)));
@@ -220,10 +217,10 @@ class StepPlanning {
   }
 
   bool fall_back(Known& known) {
-    std::string why = "no schedule within the budget of " + with_bytes(ledger_.last.budget) +
-                      " was found: " + what_it_needs();
+    std::string why =
+        "no plan for a budget of " + format_exactly(ledger_.last.budget) + ": " + what_it_needs();
     if (known.smallest)
-      why += ", the smallest peak found is " + with_bytes(ledger_.last.base + *known.smallest);
+      why += ", the smallest peak found is " + format_exactly(ledger_.last.base + *known.smallest);
     if (ledger_.options.on_fallback == OnFallback::error)
       throw Error(Errc::budget_unreachable, why + ledger_.afterwards());
     if (!std::exchange(known.key.told_of_fallback, true))
@@ -279,12 +276,13 @@ class StepPlanning {
 
   // Rewritten, checked and compiled by the pipeline's rewriter; then laid out.
   std::shared_ptr<ReadyProgram> ready(Known& known, Plan plan) {
-    StepStages::Rewritten made = stages_.rewrite(*known.key.captured, plan.schedule);
+    CapturedStep& step = *known.key.captured;
+    const Rewriting rewriting = stages_.rewrite(step.graph(), plan.schedule);
     auto program = std::make_shared<ReadyProgram>();
     program->plan = std::move(plan);
     program->missed = known.key.missed;
-    program->program = std::make_unique<LibTorchProgram>(std::move(made.program));
-    if (stages_.plans_addresses) program->layout = lay_out(known, made.rewriting);
+    program->program = std::make_unique<LibTorchProgram>(stages_.compile(step, rewriting));
+    if (stages_.plans_addresses) program->layout = lay_out(known, rewriting);
     return program;
   }
 

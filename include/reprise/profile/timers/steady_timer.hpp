@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <reprise/base/clock.hpp>
 #include <reprise/profile/concepts.hpp>
 
 namespace reprise::profiling {
@@ -15,11 +16,7 @@ class SteadyTimer {
  public:
   void begin_run(std::size_t occurrences) { times_.assign(occurrences, Microseconds{}); }
   void start(std::size_t) { start_ = std::chrono::steady_clock::now(); }
-  void stop(std::size_t i) {
-    times_[i] = {
-        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start_)
-            .count()};
-  }
+  void stop(std::size_t i) { times_[i] = time_since(start_); }
   [[nodiscard]] std::vector<Microseconds> end_run() { return std::exchange(times_, {}); }
 
  private:
