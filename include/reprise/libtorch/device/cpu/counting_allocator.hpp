@@ -29,9 +29,9 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/Storage.h>
 #include <c10/core/alignment.h>
-#include <c10/core/impl/alloc_cpu.h>
 
 #include <reprise/base/units.hpp>
+#include <reprise/libtorch/device/cpu/heap_blocks.hpp>
 #include <reprise/libtorch/device/cpu/memory_counter.hpp>
 #include <reprise/libtorch/device/cpu/page_blocks.hpp>
 #include <reprise/libtorch/device/cpu/protected_blocks.hpp>
@@ -282,14 +282,13 @@ class CountingAllocator final : public c10::Allocator {
 
   static std::byte* from_system(std::size_t bytes, std::size_t& mapped) {
     if (std::byte* pages = page_blocks().take(bytes, mapped)) return pages;
-    // throws as LibTorch does where there is no memory
-    return static_cast<std::byte*>(c10::alloc_cpu(bytes));
+    return HeapBlocks::take(bytes);
   }
 
   static void to_system(BlockHeader* header, bool has_pages) {
     if (header->mapped > 0)
       page_blocks().give(reinterpret_cast<std::byte*>(header), header->mapped, has_pages);
-    else c10::free_cpu(header);
+    else HeapBlocks::give(reinterpret_cast<std::byte*>(header), size_of(header) + header_bytes);
   }
 
   static bool kept(BlockHeader* header, void* data) {
