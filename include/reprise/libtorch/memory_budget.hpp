@@ -309,8 +309,7 @@ class BasicMemoryBudget {
     if (followed) {
       sequences_.seen(*meter_.following().stream, recording, headroom);
       followed_ = std::move(recording);
-      followed_.calls.clear();  // what they hold must not outlive the step
-      followed_.values.clear();
+      followed_.clear();  // what it holds must not outlive the step
     } else {
       sequences_.learn(std::move(recording), known_bytes ? std::optional(headroom) : std::nullopt);
     }

@@ -57,7 +57,7 @@ inline at::Tensor made_tensor(const Geometry& g) {
 inline std::vector<c10::IValue> made_arguments(const Recording& recording, const Call& call) {
   std::vector<c10::IValue> stack(call.args.begin(), call.args.end());
   for (const ArgumentSlot& slot : call.reads) {
-    const at::Tensor tensor = made_tensor(recording.values[slot.value.index].geometry);
+    const at::Tensor tensor = made_tensor(*recording.values[slot.value.index].geometry);
     if (slot.element < 0) {
       stack[slot.arg] = tensor;
     } else if (stack[slot.arg].isTensorList()) {
