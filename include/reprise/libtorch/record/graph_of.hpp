@@ -85,6 +85,7 @@ inline std::string node_extra(const Call& call) {
   if (!call.extras->returned.empty())
     add_json_member(attributes, "returned", attribute_of(call.extras->returned.front().value));
   if (!attributes.empty()) add_json_member(extra, "attributes", attributes);
+  extra.shrink_to_fit();  // it stays, for each op
   return extra;
 }
 
@@ -110,6 +111,7 @@ inline std::string value_extra(const Recording& recording, ValueId v) {
   }
   if (const auto& scalar = value.outside->scalar; !scalar.empty())
     add_json_member(extra, "digest", std::to_string(digest(scalar)));
+  extra.shrink_to_fit();
   return extra;
 }
 
@@ -131,7 +133,13 @@ inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& ca
   return inputs;
 }
 
-[[nodiscard]] inline StepGraph graph_of(const Recording& recording, std::string name) {
+/// Of a graph: what a plan needs, or attributes, shapes and digests as well, which are for people,
+/// files and comparisons, and take more memory than all else.
+enum class GraphDetail : std::uint8_t { structure, all };
+
+[[nodiscard]] inline StepGraph graph_of(const Recording& recording, std::string name,
+                                        GraphDetail detail = GraphDetail::all) {
+  const bool all = detail == GraphDetail::all;
   GraphBuilder builder(std::move(name));
   builder.reserve(recording.calls.size(), recording.values.size());
   const std::vector<ValueId> summands = summands_to_overwrite(recording);
@@ -153,7 +161,7 @@ inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& ca
                        .initial = value.initial,
                        .alias_of = value.alias_of,
                        .overwrites = summands[i].valid() ? summands[i] : value.overwrites,
-                       .extra = value_extra(recording, ValueId{i})});
+                       .extra = all ? value_extra(recording, ValueId{i}) : std::string{}});
   }
   for (std::size_t i = 0; i < recording.calls.size(); ++i) {
     const Call& call = recording.calls[i];
@@ -168,7 +176,7 @@ inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& ca
                       .workspace = call.workspace,
                       .recomputable = call.repeatable && !over_summand,
                       .forward = call.forward,
-                      .extra = node_extra(call)},
+                      .extra = all ? node_extra(call) : std::string{}},
                      inputs_of(recording, call), outputs, call.updates);
   }
   for (ValueId v : recording.outputs) builder.add_output(v);
