@@ -17,7 +17,7 @@ set(left_out
   plan/buffers_of pack/assign_offsets pack/first_fit pack/hole_list pack/page_give_backs           # arenas
   pack/skyline pack/step_addresses
   plan/step_plans plan/advice plan/background_planner plan/eviction base/flat_index                 # executors
-  plan/followed_plan plan/shares plan/plan_search plan/replanner pipeline/stages)
+  plan/followed_plan plan/shares plan/plan_search plan/replanner pipeline/stages base/free_heap)
 file(GLOB_RECURSE headers RELATIVE "${SOURCE_DIR}/include/reprise" "${SOURCE_DIR}/include/reprise/*.hpp")
 list(FILTER headers EXCLUDE REGEX "^(libtorch|cuda)(/|\\.hpp)")
 list(REMOVE_ITEM headers report.hpp)

@@ -144,8 +144,15 @@ class BasicMemoryBudget {
     return advice;
   }
 
-  /// The graph of the op sequence that was seen last, as it is planned.
-  [[nodiscard]] const StepGraph& graph() const { return *last_sequence().graph; }
+  /// The graph of the op sequence that was seen last, as it is planned, with attributes and shapes.
+  [[nodiscard]] const StepGraph& graph() const {
+    const PlannedStream& stream = last_sequence();
+    if (told_of_ == stream.graph) return told_graph_;
+    told_graph_ = graph_of(*stream.recording, options_.run.name);
+    for (NodeId n : told_graph_.node_ids()) told_graph_.set_time(n, stream.graph->node(n).time);
+    told_of_ = stream.graph;
+    return told_graph_;
+  }
 
   /// A page about the op sequence that was seen last: its profile, memory before and after, what is
   /// recomputed, extra time against budget. Plans `points` budgets for the last of these; 0
@@ -295,8 +302,7 @@ class BasicMemoryBudget {
     if (followed) {
       sequences_.seen(*meter_.following().stream, recording, headroom);
       followed_ = std::move(recording);
-      followed_.calls.clear();  // what they hold must not outlive the step
-      followed_.values.clear();
+      followed_.clear();  // what it holds must not outlive the step
     } else {
       sequences_.learn(std::move(recording), known_bytes ? std::optional(headroom) : std::nullopt);
     }
@@ -344,6 +350,8 @@ class BasicMemoryBudget {
   SlowSteps slow_;
   std::function<ModelTensors()> list_tensors_;
   StepSize expected_;
+  mutable StepGraph told_graph_;                      // by graph()
+  mutable std::shared_ptr<const StepGraph> told_of_;  // what it is, without attributes
   Recording followed_;  // of the last step that was as planned: its memory is for the next one's
 };
 

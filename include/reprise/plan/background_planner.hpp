@@ -23,6 +23,7 @@
 #include <thread>
 #include <utility>
 
+#include <reprise/base/free_heap.hpp>
 #include <reprise/graph/schedule.hpp>
 
 namespace reprise::planning {
@@ -112,6 +113,7 @@ class BackgroundPlanner {
       const std::shared_ptr<PlanJob> job = running_;
       lock.unlock();
       job->run();
+      give_back_free_heap();  // a search frees much more than its plan takes
       lock.lock();
       running_.reset();
     }

@@ -16,6 +16,7 @@
 // the single-node bound and the smallest peak found.
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -70,7 +71,8 @@ class Planner {
       throw Error(Errc::bad_argument, "budget: " + std::to_string(request.budget.count) +
                                           " bytes; must be greater than zero");
     const auto begin = std::chrono::steady_clock::now();
-    const StepGraph graph = priced(measured);
+    const std::optional<StepGraph> own_prices = priced(measured);
+    const StepGraph& graph = own_prices ? *own_prices : measured;
     const Simulation baseline = simulate(graph, own_order(graph));
     if (!baseline.valid)
       throw Error(Errc::bad_graph,
@@ -104,10 +106,16 @@ class Planner {
   }
 
  private:
-  [[nodiscard]] StepGraph priced(const StepGraph& measured) const {
-    StepGraph graph = measured;
-    for (std::size_t i = 0; i < graph.node_count(); ++i)
-      graph.set_time(NodeId{i}, cost_.time(measured, NodeId{i}));
+  // None where the cost model's times are the graph's own: a graph of many ops is not copied for
+  // that.
+  [[nodiscard]] std::optional<StepGraph> priced(const StepGraph& measured) const {
+    std::optional<StepGraph> graph;
+    for (NodeId n : measured.node_ids()) {
+      const Microseconds time = cost_.time(measured, n);
+      if (!graph && time == measured.node(n).time) continue;
+      if (!graph) graph = measured;
+      graph->set_time(n, time);
+    }
     return graph;
   }
 

@@ -60,11 +60,11 @@ class ContentChecks {
   void note_operand(const Call& call, NodeId node, std::size_t k, const Recording& recording,
                     const c10::StorageImpl& storage) {
     operands_[key(node, k)] =
-        digest_of(storage, recording.values[call.reads[k].value.index].geometry);
+        digest_of(storage, *recording.values[call.reads[k].value.index].geometry);
   }
   /// A call has made this.
   void note_result(const Recording& recording, ValueId value, const c10::StorageImpl& storage) {
-    results_[value.index] = digest_of(storage, recording.values[value.index].geometry);
+    results_[value.index] = digest_of(storage, *recording.values[value.index].geometry);
   }
 
   void check_operand(const Recording& recording, NodeId node, std::size_t k,
@@ -72,7 +72,7 @@ class ContentChecks {
     const auto it = operands_.find(key(node, k));
     const ValueId operand = recording.calls[node.index].reads[k].value;
     if (it != operands_.end() &&
-        it->second != digest_of(storage, recording.values[operand.index].geometry))
+        it->second != digest_of(storage, *recording.values[operand.index].geometry))
       throw Error(Errc::capture_failed, "verify: node " + std::to_string(node.index) + " (" +
                                             recording.calls[node.index].op_name() +
                                             ") must be recomputed, but its operand, " +
@@ -85,7 +85,7 @@ class ContentChecks {
                     bool recomputed) const {
     const auto it = results_.find(value.index);
     if (it == results_.end() ||
-        it->second == digest_of(storage, recording.values[value.index].geometry))
+        it->second == digest_of(storage, *recording.values[value.index].geometry))
       return;
     throw Error(
         Errc::capture_failed,

@@ -26,15 +26,15 @@ namespace reprise::guided {
   });
 }
 [[nodiscard]] inline bool same_results(const Call& a, const Call& b) {
-  return a.updates == b.updates &&
+  return std::ranges::equal(a.updates, b.updates) &&
          std::ranges::equal(a.results, b.results, {}, &ResultSlot::value, &ResultSlot::value);
 }
 /// Where in its storage a batch lies may differ, and whether something from before the step
 /// outlives it.
 [[nodiscard]] inline bool same_value(const RecordedValue& a, const RecordedValue& b) {
   return a.bytes == b.bytes && a.alias_of == b.alias_of && a.overwrites == b.overwrites &&
-         a.producer == b.producer && a.geometry.sizes == b.geometry.sizes &&
-         a.geometry.strides == b.geometry.strides && a.geometry.dtype == b.geometry.dtype;
+         a.producer == b.producer && a.geometry->sizes == b.geometry->sizes &&
+         a.geometry->strides == b.geometry->strides && a.geometry->dtype == b.geometry->dtype;
 }
 
 /// Whether two steps made the same stream of ops.

@@ -276,8 +276,8 @@ class KnownSequences {
     if (known.graph) return;
     auto stream = std::make_shared<PlannedStream>();
     stream->recording = known.key.recording;
-    stream->graph =
-        std::make_shared<const StepGraph>(graph_of(*stream->recording, options_.run.name));
+    stream->graph = std::make_shared<const StepGraph>(
+        graph_of(*stream->recording, options_.run.name, GraphDetail::structure));
     known.graph = stream->graph;
     Bytes floor{};
     try {

@@ -208,7 +208,7 @@ class Lineage {
                                           ValueId from) const {
     if (call.kind == CallKind::op && call.facts->unfilled) return true;
     if (!from.valid() || !uninitialized(from)) return false;
-    const Geometry& g = recording().values[result.value.index].geometry;
+    const Geometry& g = *recording().values[result.value.index].geometry;
     std::int64_t written = static_cast<std::int64_t>(c10::elementSize(g.dtype));
     for (const std::int64_t size : g.sizes) written *= size;
     return written < residency_.bytes(tables_.storage_of(result.value)).count;

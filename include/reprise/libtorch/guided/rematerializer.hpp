@@ -114,14 +114,14 @@ class Rematerializer {
     if (recorder_.user_access().has_written(s)) throw written_too_late(version);
     c10::Storage memory = residency_.memory_of(s);
     // an empty tensor is always available
-    if (!memory && std::ranges::find(value.geometry.sizes, 0) != value.geometry.sizes.end())
+    if (!memory && std::ranges::find(value.geometry->sizes, 0) != value.geometry->sizes.end())
       memory = no_bytes().storage();
     if (!memory) throw Error(Errc::capture_failed, describe(version) + " has been freed");
     return over(memory, v);
   }
   [[nodiscard]] at::Tensor over(const c10::Storage& storage, ValueId v) const {
     static const at::Tensor like = no_bytes();
-    return tensor_over(storage, recording().values[v.index].geometry, like);
+    return tensor_over(storage, *recording().values[v.index].geometry, like);
   }
 
   /// Before a call runs, or runs again: whether user code has written to something that it reads,

@@ -58,10 +58,10 @@ void fill_arguments(std::vector<c10::IValue>& arguments, const Slots& slots,
 [[nodiscard]] inline at::Tensor tensor_of_number(const RecordedValue& value) {
   const c10::impl::ExcludeDispatchKeyGuard unseen(DispatchHook::above());
   // kernels only read what they are not allowed to write
-  auto* bytes = const_cast<std::byte*>(value.scalar.data());
+  auto* bytes = const_cast<std::byte*>(value.outside->scalar.data());
   const at::Tensor plain =
-      at::from_blob(bytes, value.geometry.sizes, at::TensorOptions().dtype(value.geometry.dtype));
-  return tensor_over(plain.storage(), value.geometry, plain);
+      at::from_blob(bytes, value.geometry->sizes, at::TensorOptions().dtype(value.geometry->dtype));
+  return tensor_over(plain.storage(), *value.geometry, plain);
 }
 
 /// Results beside the schema's returns. Runs below autograd and unseen by any recorder.

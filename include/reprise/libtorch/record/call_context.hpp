@@ -24,19 +24,19 @@ class CallContext {
   void reserve(std::size_t calls) { forward_of_.reserve(calls); }
 
   /// Before the call's arguments are read.
-  void note(Call& call) {
+  void note(CallDraft& call) {
     note_switches(call);
     set_phase_and_scope(call);
   }
   /// After that.
-  void note_operands(Call& call) {
+  void note_operands(CallDraft& call) {
     if (call.path.empty() || call.phase == Phase::forward) name_after_operands(call);
     if (call.phase == Phase::forward && sequence_ > 0)
       forward_of_.insert(sequence_ - 1, static_cast<std::uint32_t>(tables_.calls_seen()));
   }
 
  private:
-  void note_switches(Call& call) {
+  void note_switches(CallDraft& call) {
     const Switches now = Switches::now();
     const bool first = switches_ == nullptr;
     if (first || *switches_ != now) switches_ = Switches::interned(now);
@@ -50,7 +50,7 @@ class CallContext {
   }
 
   // Where in the step the call stands: phase, the forward call of a backward one, the user's scope.
-  void set_phase_and_scope(Call& call) {
+  void set_phase_and_scope(CallDraft& call) {
     const auto backward = torch::autograd::get_current_node();
     call.phase = backward ? Phase::backward : tables_.user_phase();
     if (backward) {
@@ -58,21 +58,22 @@ class CallContext {
       if (forward != FlatIndex::none) call.forward = NodeId{forward};
       if (call.forward.valid()) call.path = tables_.recording().calls[call.forward.index].path;
     } else {
-      call.path = current_scope();
+      call.path = tables_.recording().keep_path(current_scope());
       sequence_ = at::sequence_number::peek();
     }
   }
 
   // Named after the parameter that it uses, else after what its first operand was named after.
-  void name_after_operands(Call& call) {
+  void name_after_operands(CallDraft& call) {
     for (const ArgumentSlot& slot : call.reads) {
       if (!slot.value.valid()) continue;
       const RecordedValue& owner = tables_.value(tables_.owner_of(slot.value));
       if (owner.role != Role::parameter && owner.role != Role::buffer) continue;
-      const auto dot = owner.name.rfind('.');
-      const std::string outer = current_scope(),
-                        inner = dot == std::string::npos ? owner.name : owner.name.substr(0, dot);
-      call.path = outer.empty() ? inner : outer + "/" + inner;
+      const auto dot = owner.name().rfind('.');
+      const std::string outer = current_scope(), inner = dot == std::string::npos
+                                                             ? owner.name()
+                                                             : owner.name().substr(0, dot);
+      call.path = tables_.recording().keep_path(outer.empty() ? inner : outer + "/" + inner);
       return;
     }
     if (!call.path.empty()) return;

@@ -42,7 +42,7 @@ inline bool is_plain_sum(const Call& call) {
 inline bool lies_alike(const Recording& recording, ValueId sum, ValueId summand) {
   const RecordedValue& made = recording.values[sum.index];
   const RecordedValue& root = recording.values[recording.owner_of(summand).index];
-  const Geometry &a = made.geometry, &b = recording.values[summand.index].geometry;
+  const Geometry &a = *made.geometry, &b = *recording.values[summand.index].geometry;
   return a == b && made.bytes == root.bytes && made.bytes > Bytes{0};
 }
 
@@ -85,7 +85,7 @@ inline bool is_worth_it(const Recording& recording, ValueId sum, bool outlives_s
     if (!fresh || !a.valid() || !b.valid() || recording.owner_of(a) == recording.owner_of(b))
       continue;
     // one is converted first, into a block
-    if (recording.values[a.index].geometry.dtype != recording.values[b.index].geometry.dtype)
+    if (recording.values[a.index].geometry->dtype != recording.values[b.index].geometry->dtype)
       continue;
     if (!is_worth_it(recording, sum, last[sum.index] == never)) continue;
     // what came last is what is made again most easily, should anybody ask for it

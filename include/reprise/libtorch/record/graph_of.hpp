@@ -80,20 +80,21 @@ inline std::string node_extra(const Call& call) {
       if (!tensor) add_json_member(attributes, arguments[i].name(), attribute_of(call.args[i]));
     }
   } else if (call.kind == CallKind::constant) {
-    add_json_member(attributes, "bytes", std::to_string(call.constant.size()));
-    add_json_member(attributes, "digest", std::to_string(digest(call.constant)));
+    add_json_member(attributes, "bytes", std::to_string(call.extras->constant.size()));
+    add_json_member(attributes, "digest", std::to_string(digest(call.extras->constant)));
   }
-  if (!call.returned.empty())
-    add_json_member(attributes, "returned", attribute_of(call.returned.front().value));
+  if (!call.extras->returned.empty())
+    add_json_member(attributes, "returned", attribute_of(call.extras->returned.front().value));
   if (!attributes.empty()) add_json_member(extra, "attributes", attributes);
+  extra.shrink_to_fit();  // it stays, for each op
   return extra;
 }
 
 // Where in its storage a value lies, counted from the value that brought the storage: an argument
 // may lie elsewhere the next time.
 inline std::int64_t relative_offset(const Recording& recording, ValueId v) {
-  const Geometry &here = recording.values[v.index].geometry,
-                 &root = recording.values[recording.owner_of(v).index].geometry;
+  const Geometry &here = *recording.values[v.index].geometry,
+                 &root = *recording.values[recording.owner_of(v).index].geometry;
   return here.dtype == root.dtype ? here.offset - root.offset : here.offset;
 }
 
@@ -103,13 +104,15 @@ inline std::string value_extra(const Recording& recording, ValueId v) {
     return list_text(list, [](std::int64_t x) { return std::to_string(x); });
   };
   std::string extra;
-  if (value.geometry.dtype != c10::ScalarType::Undefined) {
-    add_json_member(extra, "shape", numbers(value.geometry.sizes));
-    add_json_member(extra, "strides", numbers(value.geometry.strides));
+  if (value.geometry->dtype != c10::ScalarType::Undefined) {
+    add_json_member(extra, "shape", numbers(value.geometry->sizes));
+    add_json_member(extra, "strides", numbers(value.geometry->strides));
     add_json_member(extra, "offset", std::to_string(relative_offset(recording, v)));
-    add_json_member(extra, "dtype", string_text(c10::toString(value.geometry.dtype)));
+    add_json_member(extra, "dtype", string_text(c10::toString(value.geometry->dtype)));
   }
-  if (!value.scalar.empty()) add_json_member(extra, "digest", std::to_string(digest(value.scalar)));
+  if (const auto& scalar = value.outside->scalar; !scalar.empty())
+    add_json_member(extra, "digest", std::to_string(digest(scalar)));
+  extra.shrink_to_fit();
   return extra;
 }
 
@@ -131,13 +134,19 @@ inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& ca
   return inputs;
 }
 
-[[nodiscard]] inline StepGraph graph_of(const Recording& recording, std::string name) {
+/// Of a graph: what a plan needs, or attributes, shapes and digests as well, which are for people,
+/// files and comparisons, and take more memory than all else.
+enum class GraphDetail : std::uint8_t { structure, all };
+
+[[nodiscard]] inline StepGraph graph_of(const Recording& recording, std::string name,
+                                        GraphDetail detail = GraphDetail::all) {
+  const bool all = detail == GraphDetail::all;
   GraphBuilder builder(std::move(name));
   builder.reserve(recording.calls.size(), recording.values.size());
   const std::vector<ValueId> summands = summands_to_overwrite(recording);
   for (std::size_t i = 0; i < recording.values.size(); ++i) {
     const RecordedValue& value = recording.values[i];
-    std::string label = value.name;
+    std::string label = value.name();
     if (label.empty() && value.producer.valid()) {
       const Call& producer = recording.calls[value.producer.index];
       label = Recording::label(producer);
@@ -153,7 +162,7 @@ inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& ca
                        .initial = value.initial,
                        .alias_of = value.alias_of,
                        .overwrites = summands[i].valid() ? summands[i] : value.overwrites,
-                       .extra = value_extra(recording, ValueId{i})});
+                       .extra = all ? value_extra(recording, ValueId{i}) : std::string{}});
   }
   for (std::size_t i = 0; i < recording.calls.size(); ++i) {
     const Call& call = recording.calls[i];
@@ -168,7 +177,7 @@ inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& ca
                       .workspace = call.workspace,
                       .recomputable = call.repeatable && !over_summand,
                       .forward = call.forward,
-                      .extra = node_extra(call)},
+                      .extra = all ? node_extra(call) : std::string{}},
                      inputs_of(recording, call), outputs, call.updates);
   }
   for (ValueId v : recording.outputs) builder.add_output(v);

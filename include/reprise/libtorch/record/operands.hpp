@@ -50,12 +50,11 @@ class OperandReader {
       access_.find_shared_memory(tables_.storage_of(v));
       return;
     }
-    if (!tables_.view_of(known, tensor).valid()) tables_.add_alias(known, geometry_of(tensor));
+    if (!tables_.view_of(known, tensor).valid()) tables_.add_alias(known, tensor);
   }
 
   /// Everything that the call reads, and its other arguments.
-  void read_arguments(Call& call, c10::ArrayRef<c10::IValue> arguments) {
-    call.args.reserve(arguments.size());
+  void read_arguments(CallDraft& call, c10::ArrayRef<c10::IValue> arguments) {
     for (std::size_t i = 0; i < arguments.size(); ++i)
       read_argument(call, static_cast<std::uint32_t>(i), arguments[i]);
   }
@@ -82,8 +81,8 @@ class OperandReader {
     if (tables_.is_persistent(s))
       tables_.refuse(tables_.at_next_node(reader) +
                      " reads a tensor of the user's that shares memory with '" +
-                     tables_.value(tables_.contents(s).owner).name + "', but is not it");
-    return tables_.add_alias(s, geometry_of(tensor));
+                     tables_.value(tables_.contents(s).owner).name() + "', but is not it");
+    return tables_.add_alias(s, tensor);
   }
 
   /// A storage that no op of this step has made.
@@ -109,11 +108,11 @@ class OperandReader {
   }
 
  private:
-  void read_argument(Call& call, std::uint32_t arg, const c10::IValue& argument) {
+  void read_argument(CallDraft& call, std::uint32_t arg, const c10::IValue& argument) {
     if (argument.isTensor()) {
       const at::Tensor& tensor = argument.toTensor();
       if (tensor.defined()) add_read(call, arg, -1, tensor);
-      call.args.emplace_back(tensor.defined() ? c10::IValue() : argument);
+      call.add_argument(tensor.defined() ? c10::IValue() : argument);
       return;
     }
     if (argument.isTensorList() || (argument.isList() && holds_tensors(argument))) {
@@ -123,7 +122,7 @@ class OperandReader {
           add_read(call, arg, element, item.toTensor());
         ++element;
       }
-      call.args.push_back(blank_list(argument));
+      call.add_argument(blank_list(argument));
       return;
     }
     // c10d's all-gather
@@ -132,7 +131,7 @@ class OperandReader {
     if (is_object(argument)) {
       tables_.refuse_call(call, tables_.at_next_node(call.facts->name) +
                                     " takes an argument that cannot be kept for another run");
-      call.args.emplace_back();
+      call.add_argument({});
       return;
     }
     if (argument.isGenerator() && argument.toGenerator().defined() &&
@@ -140,10 +139,10 @@ class OperandReader {
       tables_.refuse_call(call, tables_.at_next_node(call.facts->name) +
                                     " draws from a generator of the user's own, whose state at the "
                                     "next step cannot be known");
-    call.args.push_back(argument.isIntList() ? kept_list(argument) : argument);
+    call.add_argument(argument.isIntList() ? kept_list(argument) : argument);
   }
 
-  void read_list_of_lists(Call& call, std::uint32_t arg, const c10::IValue& argument) {
+  void read_list_of_lists(CallDraft& call, std::uint32_t arg, const c10::IValue& argument) {
     std::int32_t element = 0;
     for (const c10::IValue& items : argument.toListRef())
       for (const c10::IValue& item : items.toListRef()) {
@@ -152,11 +151,12 @@ class OperandReader {
         ++element;
       }
     tables_.refuse_call(call, tables_.at_next_node(call.facts->name) + " takes lists of lists");
-    call.args.emplace_back();
+    call.add_argument({});
   }
 
-  void add_read(Call& call, std::uint32_t arg, std::int32_t element, const at::Tensor& tensor) {
-    call.reads.push_back({arg, element, read(tensor, call.facts->name)});
+  void add_read(CallDraft& call, std::uint32_t arg, std::int32_t element,
+                const at::Tensor& tensor) {
+    call.add_read({arg, element, read(tensor, call.facts->name)});
     const ValueId v = call.reads.back().value;
     const StorageIndex s = tables_.storage_of(v);
     if (forbids_foreign_ && s != no_storage && tables_.contents(s).foreign) call.repeatable = false;
@@ -172,7 +172,7 @@ class OperandReader {
     if (known.registered == nullptr || known.registered == tensor.unsafeGetTensorImpl())
       return false;
     return std::ranges::none_of(known.views, [&](ValueId v) {
-      return v != known.owner && lies_as(tensor, tables_.value(v).geometry);
+      return v != known.owner && lies_as(tensor, *tables_.value(v).geometry);
     });
   }
 

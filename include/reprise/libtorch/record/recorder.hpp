@@ -84,8 +84,7 @@ class Recorder final : public DispatchHook, public PointerListener {
     Recording& now = tables_.recording();
     if (!now.calls.empty() || !now.values.empty() || !old.calls.empty() || !old.values.empty())
       return;
-    now.calls = std::move(old.calls);
-    now.values = std::move(old.values);
+    now = std::move(old);
   }
   /// The expected size of the step: memory for what is noted of it is taken at once.
   void expect(std::size_t calls, std::size_t values, std::size_t storages) {
@@ -184,21 +183,21 @@ class Recorder final : public DispatchHook, public PointerListener {
 
   void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) {
     add_releases();
-    Call call;
+    CallDraft call;
     PendingWrites writes = prepare(call, op, keys, stack);
     if (hooks_ != nullptr) hooks_->ready(call, written_);
     for (const ArgumentSlot& slot : call.reads) access_.unwatch(slot.value);
     bytes().open_window();
     const Bytes before = bytes().existing() - numbers_.bytes_of_op();
     run(call, op, stack);
-    note(std::move(call), op, writes, before, stack);
+    note(call, op, writes, before, stack);
   }
 
   // What the call is, as far as that is known before it runs.
-  PendingWrites prepare(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+  PendingWrites prepare(CallDraft& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                         const torch::jit::Stack& stack) {
-    call.op = op;
     call.facts = &facts_of(op);
+    call.op = &*call.facts->handle;
     call.keys = keys;
     call.repeatable = call.facts->repeatable;
     call.grad_mode = at::GradMode::is_enabled();
@@ -227,7 +226,7 @@ class Recorder final : public DispatchHook, public PointerListener {
     tables_.do_not_plan("a copy shares memory until it is written (" + call.facts->name + ")");
   }
 
-  void run(Call& call, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  void run(CallDraft& call, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     const Microseconds moving =
         memory_gate() != nullptr ? memory_gate()->time_spent() : Microseconds{};
     const auto start = std::chrono::steady_clock::now();
@@ -247,7 +246,7 @@ class Recorder final : public DispatchHook, public PointerListener {
   }
 
   // What the call has written and made. `before` existed when it began.
-  void note(Call&& call, const c10::OperatorHandle& op, PendingWrites& writes, Bytes before,
+  void note(CallDraft& call, const c10::OperatorHandle& op, PendingWrites& writes, Bytes before,
             const torch::jit::Stack& stack) {
     const NodeId node = tables_.next_node();
     Bytes made{};
@@ -257,10 +256,10 @@ class Recorder final : public DispatchHook, public PointerListener {
     made += results_.note_results(call, node, torch::jit::last(stack, returns));
     const Bytes workspace = bytes().window_peak() - before - made;
     call.workspace = workspace > Bytes{0} ? workspace : Bytes{0};
-    if (call.facts->random) call.updates.push_back(generator());
+    if (call.facts->random) call.add_update(generator());
     if (call.facts->random) generator_after_ = GeneratorState::now();
     access_.watch_again(call);
-    tables_.recording().calls.push_back(std::move(call));
+    tables_.recording().add(std::move(call));
     if (hooks_ != nullptr) hooks_->after(op, torch::jit::last(stack, returns), node);
     if (!watches_host()) access_.watch_user_fillable(node);
   }
@@ -269,7 +268,7 @@ class Recorder final : public DispatchHook, public PointerListener {
     if (generator_.valid()) return generator_;
     RecordedValue value;
     value.origin = Origin::generator;
-    value.name = "generator";
+    value.outside = tables_.recording().keep({.name = "generator"});
     value.persistent = true;
     generator_ = tables_.add_value(std::move(value));
     return generator_;

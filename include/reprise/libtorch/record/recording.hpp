@@ -13,12 +13,20 @@
 //            1  aten::relu_        args (·)         reads {arg 0: 2}             results {arg 0: 3}
 //
 // Nothing here holds a tensor of the step: a held tensor would change what autograd does with it.
+//
+// A step of many small ops is recorded with a few hundred bytes each: lists lie in chunks, a
+// geometry and a path are kept once, and what few values and calls have lies elsewhere.
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -27,6 +35,8 @@
 #include <c10/util/SmallVector.h>
 
 #include <reprise/graph/step_graph.hpp>
+#include <reprise/libtorch/record/chunks.hpp>
+#include <reprise/libtorch/record/kept_geometries.hpp>
 #include <reprise/libtorch/torch/geometry.hpp>
 #include <reprise/libtorch/torch/op_facts.hpp>
 #include <reprise/libtorch/torch/switches.hpp>
@@ -45,22 +55,31 @@ enum class Origin : std::uint8_t {
   generator,  ///< the random generator
 };
 
-struct RecordedValue {
-  Geometry geometry{};
-  Origin origin = Origin::step;
-  std::uint32_t origin_index = 0;
-  Role role = Role::other;
+/// What the values have that no call has made.
+struct FromOutside {
   std::string name{};
+  c10::SmallVector<std::byte, 16> scalar{};  ///< of Origin::scalar: its bytes
+  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> captured{};  ///< of Origin::captured
+};
+
+struct RecordedValue {
+  inline static const Geometry no_geometry{};
+  inline static const FromOutside nothing{};
+
+  const Geometry* geometry = &no_geometry;  ///< the recording's
+  const FromOutside* outside = &nothing;    ///< likewise
   Bytes bytes{};
   ValueId alias_of{};
   ValueId overwrites{};
   NodeId producer{};
+  std::uint32_t origin_index = 0;
+  Origin origin = Origin::step;
+  Role role = Role::other;
   bool persistent = false;
   /// there before the step, and given back in the middle of it
   bool initial = false;
-  /// of Origin::scalar: its bytes
-  c10::SmallVector<std::byte, 16> scalar{};
-  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> captured{};  ///< of Origin::captured
+
+  [[nodiscard]] const std::string& name() const { return outside->name; }
 };
 
 /// One tensor among a call's arguments: argument `arg` itself, or one element of it where it is a
@@ -95,31 +114,36 @@ enum class CallKind : std::uint8_t {
   number,
 };
 
-/// The lists that every call has lie inside of it up to the usual length: an allocation for each
-/// would cost more than all else that is noted of an op, and would lie between the step's own
-/// blocks, which then leave holes that nothing fits into (see kept_lists.hpp).
-struct Call {
-  CallKind kind = CallKind::op;
-  std::optional<c10::OperatorHandle> op{};
-  const OpFacts* facts = nullptr;
-  c10::DispatchKeySet keys{};
-  c10::SmallVector<c10::IValue, 12> args{};  ///< tensors left out: they are in `reads`
-  c10::SmallVector<ArgumentSlot, 4> reads{};
-  c10::SmallVector<ResultSlot, 2> results{};
-  c10::SmallVector<ValueId, 2> updates{};  ///< persistent values that it writes
+/// What few calls have.
+struct CallExtras {
   /// what it returned beside tensors, where that depends on data
   std::vector<HostResult> returned{};
   std::vector<std::byte> constant{};  ///< of CallKind::constant
-  std::string path{};                 ///< parameter path or user scope
-  Phase phase = Phase::forward;
+};
+
+/// Its lists lie in the recording, or in the CallDraft where the op has not run yet.
+struct Call {
+  inline static const CallExtras no_extras{};
+
+  const OpFacts* facts = nullptr;
+  const c10::OperatorHandle* op = nullptr;  ///< of CallKind::op; of the facts
+  c10::DispatchKeySet keys{};
+  std::span<const c10::IValue> args{};  ///< tensors left out: they are in `reads`
+  std::span<const ArgumentSlot> reads{};
+  std::span<const ResultSlot> results{};
+  std::span<const ValueId> updates{};  ///< persistent values that it writes
+  const CallExtras* extras = &no_extras;
+  std::string_view path{};             ///< parameter path or user scope
+  const Switches* switches = nullptr;  ///< LibTorch's, when it ran first
+  Microseconds time{};
+  Bytes workspace{};
   NodeId forward{};
+  CallKind kind = CallKind::op;
+  Phase phase = Phase::forward;
   bool repeatable = true;
   /// a tensor that it takes or makes is not plain memory: what lies inside of it cannot be seen
   bool opaque = false;
   bool grad_mode = true;  ///< what it was: some kernels keep more for backward while it is on
-  const Switches* switches = nullptr;  ///< LibTorch's, when it ran first
-  Microseconds time{};
-  Bytes workspace{};
 
   [[nodiscard]] std::string op_name() const {
     switch (kind) {
@@ -150,6 +174,45 @@ struct Call {
          (call.kind == CallKind::op && !call.facts->builtin && !call.facts->repeatable);
 }
 
+/// A call that is being put together: its lists grow until the recording takes it.
+class CallDraft : public Call {
+ public:
+  CallDraft() = default;
+  CallDraft(const CallDraft&) = delete;  // its lists lie inside of it
+  CallDraft& operator=(const CallDraft&) = delete;
+
+  void add_argument(c10::IValue argument) {
+    arguments_.push_back(std::move(argument));
+    args = {arguments_.data(), arguments_.size()};
+  }
+  void add_read(const ArgumentSlot& slot) { reads = add(read_slots_, slot); }
+  void add_result(const ResultSlot& slot) { results = add(result_slots_, slot); }
+  void add_update(ValueId v) { updates = add(updated_, v); }
+  void add_returned(HostResult result) {
+    own_extras_.returned.push_back(std::move(result));
+    extras = &own_extras_;
+  }
+  void set_constant(std::vector<std::byte> bytes) {
+    own_extras_.constant = std::move(bytes);
+    extras = &own_extras_;
+  }
+
+ private:
+  friend struct Recording;
+
+  template <class List, class Item>
+  static std::span<const Item> add(List& list, const Item& item) {
+    list.push_back(item);
+    return {list.data(), list.size()};
+  }
+
+  c10::SmallVector<c10::IValue, 12> arguments_;
+  c10::SmallVector<ArgumentSlot, 4> read_slots_;
+  c10::SmallVector<ResultSlot, 2> result_slots_;
+  c10::SmallVector<ValueId, 2> updated_;
+  CallExtras own_extras_;
+};
+
 struct Recording {
   std::vector<RecordedValue> values;
   std::vector<Call> calls;
@@ -165,6 +228,53 @@ struct Recording {
   /// what existed at most: what the allocator would have held without a limit
   Bytes peak{};
 
+  /// Takes the call over, and gives its node.
+  NodeId add(CallDraft&& draft) {
+    const NodeId node{calls.size()};
+    Call& call = calls.emplace_back(static_cast<const Call&>(draft));
+    call.args = args_.keep(draft.arguments_);
+    call.reads = reads_.keep(draft.read_slots_);
+    call.results = results_.keep(draft.result_slots_);
+    call.updates = updates_.keep(draft.updated_);
+    if (draft.extras == &draft.own_extras_)
+      call.extras = &extras_.keep_one(std::move(draft.own_extras_));
+    return node;
+  }
+  /// For RecordedValue::outside.
+  [[nodiscard]] const FromOutside* keep(FromOutside outside) {
+    return &outside_.keep_one(std::move(outside));
+  }
+  /// For RecordedValue::geometry; of a tensor, or a geometry.
+  template <class Source>
+  [[nodiscard]] const Geometry* geometry_of(Source&& source) {
+    return &geometries_.of(std::forward<Source>(source));
+  }
+  /// For Call::path.
+  [[nodiscard]] std::string_view keep_path(std::string_view path) {
+    if (path.empty()) return {};
+    const auto known = paths_.find(path);
+    return known != paths_.end() ? *known : *paths_.emplace(path).first;
+  }
+  /// Nothing is recorded any more; the memory is there for another step's recording.
+  void clear() {
+    values.clear();
+    calls.clear();
+    outputs.clear();
+    kept.clear();
+    reads_aliases = false;
+    refusal.clear();
+    unplannable.clear();
+    base = peak = {};
+    args_.clear();
+    reads_.clear();
+    results_.clear();
+    updates_.clear();
+    extras_.clear();
+    outside_.clear();
+    if (geometries_.size() > most_kept) geometries_ = {};
+    if (paths_.size() > most_kept) paths_.clear();
+  }
+
   /// The value that allocated the storage that `v` lies in.
   [[nodiscard]] ValueId owner_of(ValueId v) const {
     while (values[v.index].alias_of.valid() || values[v.index].overwrites.valid())
@@ -176,15 +286,31 @@ struct Recording {
     const std::string op = call.op_name();
     const auto colon = op.rfind(':');
     const std::string name = colon == std::string::npos ? op : op.substr(colon + 1);
-    return call.path.empty() ? name : call.path + "/" + name;
+    return call.path.empty() ? name : std::string(call.path) + "/" + name;
   }
   /// For messages: "'input.0'", or "what node 5 (conv1/convolution) made".
   [[nodiscard]] std::string describe(ValueId v) const {
     const RecordedValue& value = values[v.index];
-    if (!value.producer.valid()) return "'" + value.name + "'";
+    if (!value.producer.valid()) return "'" + value.name() + "'";
     return "what node " + std::to_string(value.producer.index) + " (" +
            label(calls[value.producer.index]) + ") made";
   }
+
+ private:
+  struct PathHash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
+  // Of the steps before: more than this are not likely to come again.
+  static constexpr std::size_t most_kept = 1 << 14;
+
+  Chunks<c10::IValue> args_;
+  Chunks<ArgumentSlot> reads_;
+  Chunks<ResultSlot> results_;
+  Chunks<ValueId> updates_;
+  Chunks<CallExtras> extras_;
+  Chunks<FromOutside> outside_;
+  KeptGeometries geometries_;
+  std::unordered_set<std::string, PathHash, std::equal_to<>> paths_;
 };
 
 }  // namespace reprise::recording

@@ -65,7 +65,7 @@ class RecordingTables {
   /// none.
   [[nodiscard]] ValueId view_of(StorageIndex s, const at::Tensor& tensor) const {
     for (ValueId v : contents(s).views)
-      if (lies_as(tensor, value(v).geometry)) return v;
+      if (lies_as(tensor, *value(v).geometry)) return v;
     return {};
   }
   [[nodiscard]] bool made_by(NodeId node, const StorageRecord::Contents& known) const {
@@ -149,14 +149,15 @@ class RecordingTables {
                          std::string name) {
     const c10::Storage& storage = tensor.storage();
     RecordedValue value;
-    value.geometry = geometry_of(tensor);
+    value.geometry = recording_.geometry_of(tensor);
     value.origin = origin;
     value.origin_index = static_cast<std::uint32_t>(index);
     value.role = role;
-    value.name = std::move(name);
     value.bytes = bytes_of(storage);
     value.persistent = true;
-    if (origin == Origin::captured) value.captured = storage.getWeakStorageImpl();
+    FromOutside outside{.name = std::move(name)};
+    if (origin == Origin::captured) outside.captured = storage.getWeakStorageImpl();
+    value.outside = recording_.keep(std::move(outside));
     const StorageIndex s = records_.add(storage);
     contents(s).persistent = true;
     contents(s).foreign = origin == Origin::captured && is_foreign(storage);
@@ -165,22 +166,23 @@ class RecordingTables {
 
   /// A view that was made before a write and is read after it: nobody made it anew, so a call of
   /// our own does.
-  ValueId add_alias(StorageIndex s, Geometry geometry) {
-    Call call;
+  ValueId add_alias(StorageIndex s, const at::Tensor& tensor) {
+    CallDraft call;
     call.kind = CallKind::alias;
     const ValueId source = contents(s).views.front();
-    call.reads.push_back({0, -1, source});
+    call.add_read({0, -1, source});
     const RecordedValue& from = recording_.values[source.index];
-    call.path = from.producer.valid() ? recording_.calls[from.producer.index].path : from.name;
+    call.path = from.producer.valid() ? recording_.calls[from.producer.index].path
+                                      : recording_.keep_path(from.name());
     call.phase = current_phase();
     RecordedValue value;
-    value.geometry = std::move(geometry);
+    value.geometry = recording_.geometry_of(tensor);
     value.alias_of = source;
     value.producer = next_node();
     value.role = role_in(call.phase);
     const ValueId v = add_value(std::move(value), s);
-    call.results.push_back({ResultSlot::From::returned, 0, -1, v});
-    recording_.calls.push_back(std::move(call));
+    call.add_result({ResultSlot::From::returned, 0, -1, v});
+    recording_.add(std::move(call));
     contents(s).views.push_back(v);
     return v;
   }
@@ -192,7 +194,7 @@ class RecordingTables {
     if (recording_.refusal.empty()) recording_.refusal = std::move(why);
   }
   /// The same, of one call, which must not run again.
-  void refuse_call(Call& call, std::string why) {
+  void refuse_call(CallDraft& call, std::string why) {
     call.repeatable = false;
     refuse(std::move(why));
   }

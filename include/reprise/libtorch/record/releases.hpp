@@ -36,7 +36,7 @@ class Releases {
     if (tables_.recording().calls.empty()) return tables_.lower_base(bytes);
     RecordedValue value;
     value.origin = Origin::captured;
-    value.name = "released." + std::to_string(count_++);
+    value.outside = tables_.recording().keep({.name = "released." + std::to_string(count_++)});
     value.bytes = bytes;
     value.initial = true;
     released_.push_back(tables_.add_value(std::move(value)));
@@ -48,12 +48,12 @@ class Releases {
       const ValueId latest =
           tables_.value(v).initial ? v : tables_.latest_version(tables_.storage_of(v));
       if (latest.valid()) v = latest;
-      Call call;
+      CallDraft call;
       call.kind = CallKind::release;
-      call.reads.push_back({0, -1, v});
+      call.add_read({0, -1, v});
       call.phase = tables_.current_phase();
       call.repeatable = false;
-      tables_.recording().calls.push_back(std::move(call));
+      tables_.recording().add(std::move(call));
     }
   }
 

@@ -53,7 +53,7 @@ class ResultNotes {
 
   /// Returns the bytes that the op has allocated for what it writes: those of an output that was
   /// made larger.
-  Bytes note_write(Call& call, NodeId node, const PendingWrite& write) {
+  Bytes note_write(CallDraft& call, NodeId node, const PendingWrite& write) {
     StorageRecord::Contents& known = tables_.contents(write.storage);
     const auto storage = tables_.records().lock(write.storage);
     const Bytes now = storage ? RecordingTables::bytes_of(*storage) : write.bytes_before;
@@ -68,13 +68,13 @@ class ResultNotes {
       return {};
     }
     RecordedValue value;
-    value.geometry = geometry_of(write.tensor);
+    value.geometry = tables_.recording().geometry_of(write.tensor);
     value.producer = node;
     value.role = RecordingTables::role_in(call.phase);
     if (resized) value.bytes = now;
     else value.overwrites = write.slot.value;
     const ValueId v = tables_.add_value(std::move(value), write.storage);
-    call.results.push_back({ResultSlot::From::argument, write.slot.arg, write.slot.element, v});
+    call.add_result({ResultSlot::From::argument, write.slot.arg, write.slot.element, v});
     if (!tables_.made_by(node, known)) known.views.clear();
     known.views.push_back(v);
     known.bytes = now;
@@ -85,7 +85,7 @@ class ResultNotes {
   }
 
   /// Returns the bytes of what the op has made.
-  Bytes note_results(Call& call, NodeId node, c10::ArrayRef<c10::IValue> results) {
+  Bytes note_results(CallDraft& call, NodeId node, c10::ArrayRef<c10::IValue> results) {
     Bytes made{};
     for (std::size_t i = 0; i < results.size(); ++i) {
       const c10::IValue& result = results[i];
@@ -100,7 +100,7 @@ class ResultNotes {
         tables_.refuse_call(call, call.facts->name + " (node " + std::to_string(node.index) +
                                       ") returns an object, which cannot be kept for another run");
       } else if (call.facts->reads_to_host) {
-        call.returned.push_back({static_cast<std::uint32_t>(i), result});
+        call.add_returned({static_cast<std::uint32_t>(i), result});
       }
     }
     return made;
@@ -118,22 +118,22 @@ class ResultNotes {
     return list[which].toListRef()[index].toTensor();
   }
 
-  void note_update(Call& call, StorageIndex s) const {
+  void note_update(CallDraft& call, StorageIndex s) const {
     const StorageRecord::Contents& known = tables_.contents(s);
     if (known.persistent && std::ranges::find(call.updates, known.owner) == call.updates.end())
-      call.updates.push_back(known.owner);
+      call.add_update(known.owner);
   }
 
   // A tensor from before the step was given a larger block: the old one ends here, and the new one
   // is made in the step.
-  void end_persistent(StorageRecord::Contents& known, Call& call) {
+  void end_persistent(StorageRecord::Contents& known, CallDraft& call) {
     const auto updates = [&](const Call& earlier) {
       return std::ranges::find(earlier.updates, known.owner) != earlier.updates.end();
     };
     RecordedValue& before = tables_.recording().values[known.owner.index];
-    tables_.refuse("'" + before.name + "' from before the step was given a larger block in it");
+    tables_.refuse("'" + before.name() + "' from before the step was given a larger block in it");
     if (std::ranges::any_of(tables_.recording().calls, updates)) {
-      tables_.do_not_plan("'" + before.name + "' was written, and then given a larger block");
+      tables_.do_not_plan("'" + before.name() + "' was written, and then given a larger block");
     } else {
       before.persistent = false;
       before.initial = true;
@@ -150,7 +150,7 @@ class ResultNotes {
     });
   }
 
-  Bytes note_result(Call& call, NodeId node, std::uint32_t index, std::int32_t element,
+  Bytes note_result(CallDraft& call, NodeId node, std::uint32_t index, std::int32_t element,
                     const at::Tensor& tensor) {
     if (!tensor.defined()) return {};
     if (!is_plain(tensor)) {
@@ -162,7 +162,7 @@ class ResultNotes {
     }
     const StorageIndex known = tables_.storage_of(tensor);
     if (known != no_storage) {
-      note_view(call, node, index, element, known, geometry_of(tensor));
+      note_view(call, node, index, element, known, tables_.recording().geometry_of(tensor));
       return {};
     }
     // set_, or an op of another library that has kept it
@@ -172,7 +172,7 @@ class ResultNotes {
     }
     const StorageIndex s = tables_.records().add(tensor.storage());
     RecordedValue value;
-    value.geometry = geometry_of(tensor);
+    value.geometry = tables_.recording().geometry_of(tensor);
     value.producer = node;
     value.role = RecordingTables::role_in(call.phase);
     value.bytes = RecordingTables::bytes_of(tensor.storage());
@@ -181,13 +181,13 @@ class ResultNotes {
     tables_.contents(s).foreign = RecordingTables::is_foreign(tensor.storage());
     tables_.contents(s).made_without_tensors = call.reads.empty() && !call.facts->random;
     const ValueId v = tables_.add_owner(std::move(value), s);
-    call.results.push_back({ResultSlot::From::returned, index, element, v});
+    call.add_result({ResultSlot::From::returned, index, element, v});
     return bytes;
   }
 
   // What a sparse tensor consists of: plain tensors, whose bytes count, though what reads them
   // through the sparse one is not seen.
-  Bytes note_parts(Call& call, NodeId node, std::uint32_t index, const at::Tensor& tensor) {
+  Bytes note_parts(CallDraft& call, NodeId node, std::uint32_t index, const at::Tensor& tensor) {
     const c10::impl::ExcludeDispatchKeyGuard unseen(DispatchHook::above());
     Bytes made{};
     const auto note = [&](const at::Tensor& part) {
@@ -211,17 +211,18 @@ class ResultNotes {
   }
 
   // A result over a storage that was there before: what the op wrote, or a view.
-  void note_view(Call& call, NodeId node, std::uint32_t index, std::int32_t element, StorageIndex s,
-                 Geometry geometry) {
+  void note_view(CallDraft& call, NodeId node, std::uint32_t index, std::int32_t element,
+                 StorageIndex s, const Geometry* geometry) {
     StorageRecord::Contents& known = tables_.contents(s);
     for (ValueId view : known.views) {
-      if (!(tables_.value(view).geometry == geometry)) continue;
+      const Geometry* lies = tables_.value(view).geometry;
+      if (lies != geometry && !(*lies == *geometry)) continue;
       const bool written =
           std::ranges::any_of(call.updates, [&](ValueId v) { return v == known.owner; });
       if (written || tables_.value(view).producer == node) return;
     }
     RecordedValue value;
-    value.geometry = std::move(geometry);
+    value.geometry = geometry;
     value.alias_of = known.views.front();
     for (const ArgumentSlot& slot : call.reads)
       if (slot.value.valid() && tables_.storage_of(slot.value) == s &&
@@ -231,7 +232,7 @@ class ResultNotes {
     value.role = RecordingTables::role_in(call.phase);
     const ValueId v = tables_.add_value(std::move(value), s);
     known.views.push_back(v);
-    call.results.push_back({ResultSlot::From::returned, index, element, v});
+    call.add_result({ResultSlot::From::returned, index, element, v});
   }
 
   RecordingTables& tables_;

@@ -70,7 +70,7 @@ class UserAccess {
         (value.producer.valid()
              ? "what node " + std::to_string(value.producer.index) + " (" +
                    tables_.recording().calls[value.producer.index].op_name() + ") made"
-             : "'" + value.name + "'") +
+             : "'" + value.name() + "'") +
         " in the middle of the step (data_ptr or accessor); what it read or wrote there cannot "
         "be seen");
   }
@@ -105,20 +105,20 @@ class UserAccess {
         std::memcmp(known.seen.data(), storage->data(), known.seen.size()) == 0)
       return;
     remember(known, *storage);
-    Call call;
+    CallDraft call;
     call.kind = CallKind::constant;
     call.phase = tables_.current_phase();
-    call.constant = known.seen;
+    call.set_constant(known.seen);
     const ValueId before = known.views.front();
-    call.reads.push_back({0, -1, before});
+    call.add_read({0, -1, before});
     RecordedValue value;
     value.geometry = tables_.value(before).geometry;
     value.overwrites = before;
     value.producer = tables_.next_node();
     value.role = Role::constant;
     const ValueId v = tables_.add_value(std::move(value), s);
-    call.results.push_back({ResultSlot::From::argument, 0, -1, v});
-    tables_.recording().calls.push_back(std::move(call));
+    call.add_result({ResultSlot::From::argument, 0, -1, v});
+    tables_.recording().add(std::move(call));
     known.views.assign(1, v);
   }
   static void remember(StorageRecord::Contents& known, c10::StorageImpl& storage) {
@@ -185,7 +185,7 @@ class UserAccess {
   [[nodiscard]] std::string name_of(StorageIndex s) const {
     const RecordedValue& owner = tables_.value(tables_.contents(s).owner);
     return owner.producer.valid() ? tables_.recording().calls[owner.producer.index].op_name()
-                                  : owner.name;
+                                  : owner.name();
   }
 
   RecordingTables& tables_;

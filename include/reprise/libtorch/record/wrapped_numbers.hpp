@@ -42,21 +42,24 @@ class WrappedNumbers {
   /// own.
   ValueId add(const at::Tensor& tensor) {
     RecordedValue value;
-    value.geometry = geometry_of(tensor);
-    value.geometry.offset = 0;
+    Geometry geometry = geometry_of(tensor);
+    geometry.offset = 0;
+    value.geometry = tables_.recording().geometry_of(std::move(geometry));
     value.origin = Origin::scalar;
     value.role = Role::constant;
     value.persistent = true;
     const auto* bytes = static_cast<const std::byte*>(tensor.const_data_ptr());
-    value.scalar.assign(bytes, bytes + tensor.nbytes());
+    FromOutside outside;
+    outside.scalar.assign(bytes, bytes + tensor.nbytes());
     const auto is_same = [&](ValueId known) {
       const RecordedValue& other = tables_.value(known);
-      return other.scalar == value.scalar && other.geometry == value.geometry;
+      return other.outside->scalar == outside.scalar && *other.geometry == *value.geometry;
     };
     if (shares_values_)
       if (const auto known = std::ranges::find_if(values_, is_same); known != values_.end())
         return *known;
-    value.name = "scalar." + std::to_string(values_.size());
+    outside.name = "scalar." + std::to_string(values_.size());
+    value.outside = tables_.recording().keep(std::move(outside));
     values_.push_back(tables_.add_value(std::move(value)));
     if (!shares_values_) of_op_.push_back({tensor.storage().getWeakStorageImpl(), values_.back()});
     return values_.back();
@@ -79,7 +82,7 @@ class WrappedNumbers {
   /// A tensor that was made in the step where no hook saw it: its bytes exist from here on, at the
   /// latest.
   ValueId add_unseen(const at::Tensor& tensor) {
-    return add_block(tensor.storage(), geometry_of(tensor), Role::other);
+    return add_block(tensor.storage(), tables_.recording().geometry_of(tensor), Role::other);
   }
 
   /// What was wrapped for the last op and is still there.
@@ -95,7 +98,7 @@ class WrappedNumbers {
   }
 
  private:
-  ValueId add_block(const c10::Storage& storage, const Geometry& geometry, Role role) {
+  ValueId add_block(const c10::Storage& storage, const Geometry* geometry, Role role) {
     RecordedValue value;
     value.geometry = geometry;
     value.role = role;
@@ -104,12 +107,12 @@ class WrappedNumbers {
     const StorageIndex s = tables_.records().add(storage);
     tables_.contents(s).number = true;
     const ValueId v = tables_.add_owner(std::move(value), s);
-    Call call;
+    CallDraft call;
     call.kind = CallKind::number;
-    call.results.push_back({ResultSlot::From::returned, 0, -1, v});
+    call.add_result({ResultSlot::From::returned, 0, -1, v});
     call.phase = tables_.current_phase();
     call.repeatable = false;
-    tables_.recording().calls.push_back(std::move(call));
+    tables_.recording().add(std::move(call));
     return v;
   }
 

@@ -59,7 +59,7 @@ inline at::Tensor made_tensor(const Geometry& g) {
 inline std::vector<c10::IValue> made_arguments(const Recording& recording, const Call& call) {
   std::vector<c10::IValue> stack(call.args.begin(), call.args.end());
   fill_arguments(stack, call.reads, [&](std::size_t k) {
-    return made_tensor(recording.values[call.reads[k].value.index].geometry);
+    return made_tensor(*recording.values[call.reads[k].value.index].geometry);
   });
   return stack;
 }

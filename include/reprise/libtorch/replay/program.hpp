@@ -291,18 +291,18 @@ class LibTorchProgram {
       }
       if (slot.defined()) continue;
       outcome.difference =
-          "'" + value.name + "', which the step read when it was recorded, no longer exists";
+          "'" + value.name() + "', which the step read when it was recorded, no longer exists";
       return false;
     }
     return true;
   }
 
   static at::Tensor captured(const RecordedValue& value) {
-    const auto storage = value.captured->lock();
+    const auto storage = value.outside->captured->lock();
     if (!storage) return {};
     const at::Tensor like = at::from_blob(
-        nullptr, {0}, at::TensorOptions().dtype(value.geometry.dtype).device(storage->device()));
-    return tensor_over(c10::Storage(storage), value.geometry, like);
+        nullptr, {0}, at::TensorOptions().dtype(value.geometry->dtype).device(storage->device()));
+    return tensor_over(c10::Storage(storage), *value.geometry, like);
   }
 
   bool execute(const Instruction& instruction, std::vector<c10::IValue>& stack,
@@ -357,9 +357,9 @@ class LibTorchProgram {
   void make_alias(const Instruction& instruction) {
     const at::Tensor& source = slots_[instruction.fills.front().slot];
     const Store& store = instruction.stores.front();
-    Geometry geometry = recording().values[instruction.call->results.front().value.index].geometry;
+    Geometry geometry = *recording().values[instruction.call->results.front().value.index].geometry;
     const Geometry& recorded =
-        recording().values[instruction.call->reads.front().value.index].geometry;
+        *recording().values[instruction.call->reads.front().value.index].geometry;
     geometry.offset +=
         moved_by(source, recorded) / static_cast<std::int64_t>(c10::elementSize(geometry.dtype));
     slots_[store.slot] = tensor_over(source.storage(), geometry, source);
@@ -373,8 +373,8 @@ class LibTorchProgram {
 
   void write_constant(const Instruction& instruction) {
     const at::Tensor& target = slots_[instruction.fills.front().slot];
-    std::memcpy(target.storage().mutable_data(), instruction.call->constant.data(),
-                instruction.call->constant.size());
+    std::memcpy(target.storage().mutable_data(), instruction.call->extras->constant.data(),
+                instruction.call->extras->constant.size());
     slots_[instruction.stores.front().slot] = target;
   }
 
@@ -388,7 +388,7 @@ class LibTorchProgram {
   bool same_host_value(const Instruction& instruction, const std::vector<c10::IValue>& stack,
                        RunOutcome& outcome) const {
     const Call& call = *instruction.call;
-    for (const HostResult& known : call.returned) {
+    for (const HostResult& known : call.extras->returned) {
       if (identical(known.value, stack[known.index])) continue;
       outcome.difference = "node " + std::to_string(instruction.node.index) + " (" +
                            Recording::label(call) + ") gave the host " +
@@ -409,7 +409,8 @@ class LibTorchProgram {
 
   bool same_shapes(const Instruction& instruction, RunOutcome& outcome) const {
     for (std::size_t k = 0; k < instruction.stores.size(); ++k) {
-      const Geometry& known = recording().values[instruction.call->results[k].value.index].geometry;
+      const Geometry& known =
+          *recording().values[instruction.call->results[k].value.index].geometry;
       const at::Tensor& made = slots_[instruction.stores[k].slot];
       if (made.sizes() == at::IntArrayRef(known.sizes)) continue;
       outcome.difference = "node " + std::to_string(instruction.node.index) + " (" +

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -27,6 +28,7 @@
 namespace reprise::tensors {
 
 struct OpFacts {
+  std::optional<c10::OperatorHandle> handle{};
   std::string name;          ///< with its namespace, without its overload: "aten::add_"
   std::vector<bool> writes;  ///< by argument: the schema says that it is written
   std::size_t returns = 0;   ///< so many results
@@ -106,6 +108,7 @@ inline bool has_alias_marks(const c10::FunctionSchema& schema) {
 inline OpFacts look_up_facts(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
   OpFacts facts;
+  facts.handle = op;
   facts.name = schema.name();
   for (const c10::Argument& argument : schema.arguments())
     facts.writes.push_back((argument.alias_info() != nullptr && argument.alias_info()->isWrite()) ||

@@ -127,17 +127,18 @@ struct HashHooks final : RecorderHooks {
   const auto captured_in = [](const Recording& recording) {
     std::vector<const RecordedValue*> found;
     for (const RecordedValue& value : recording.values)
-      if (value.origin == Origin::captured && value.captured) found.push_back(&value);
+      if (value.origin == Origin::captured && value.outside->captured) found.push_back(&value);
     return found;
   };
   const auto old_ones = captured_in(before), new_ones = captured_in(now);
   for (std::size_t i = 0; i < std::min(old_ones.size(), new_ones.size()); ++i) {
-    const auto old_storage = old_ones[i]->captured->lock(),
-               new_storage = new_ones[i]->captured->lock();
+    const auto old_storage = old_ones[i]->outside->captured->lock(),
+               new_storage = new_ones[i]->outside->captured->lock();
     if (!old_storage || !new_storage) continue;
-    if (old_storage == new_storage && old_ones[i]->geometry.offset == new_ones[i]->geometry.offset)
+    if (old_storage == new_storage &&
+        old_ones[i]->geometry->offset == new_ones[i]->geometry->offset)
       continue;
-    return "the loss function reads another tensor in the place of '" + old_ones[i]->name +
+    return "the loss function reads another tensor in the place of '" + old_ones[i]->name() +
            "', which is neither an argument nor of the model: pass it as an argument";
   }
   return {};

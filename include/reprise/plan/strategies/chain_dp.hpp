@@ -70,10 +70,10 @@ class ChainDp {
       if (!fill()) return chosen;
       const std::size_t last = blocks().size() - 1;
       float tried = 0;
-      for (std::size_t m = most_; m > slots / 4 && at(0, last, m, 0).time < unreachable; --m) {
+      for (std::size_t m = most_; m > slots / 4 && time_of(0, last, m, 0) < unreachable; --m) {
         if (stop_()) break;
-        if (at(0, last, m, 0).time == tried) continue;  // the same schedule as with more room
-        tried = at(0, last, m, 0).time;
+        if (time_of(0, last, m, 0) == tried) continue;  // the same schedule as with more room
+        tried = time_of(0, last, m, 0);
         Schedule s = schedule_in(m);
         Simulation c = simulate(graph_, s);
         if (!c.valid) continue;
@@ -89,7 +89,7 @@ class ChainDp {
 
    private:
     static constexpr float unreachable = std::numeric_limits<float>::max();
-    struct Cell {
+    struct Choice {
       float time = unreachable;
       std::int16_t split = 0;  // k: hand on to block first + k; 0: keep some of the first block
       // which way of keeping; with a split, whether what was handed on stays for the blocks before
@@ -102,30 +102,32 @@ class ChainDp {
       return static_cast<std::size_t>((bytes + unit_ / 2) / unit_);
     }
 
-    // there: 1 where what the last block hands on is in memory already, within the m slots, until
-    // that block's backward part has run.
-    [[nodiscard]] Cell& at(std::size_t i, std::size_t j, std::size_t m, std::size_t there) {
-      return table_[((i * blocks().size() + j) * (most_ + 1) + m) * 2 + there];
+    // The least time. there: 1 where what the last block hands on is in memory already, within the
+    // m slots, until that block's backward part has run. Which choice gives it is not kept but found
+    // again where the schedule is written down: the table would be twice as large.
+    [[nodiscard]] float& time_of(std::size_t i, std::size_t j, std::size_t m, std::size_t there) {
+      const std::size_t before = i * (2 * blocks().size() + 1 - i) / 2;  // pairs that begin earlier
+      return table_[((before + j - i) * (most_ + 1) + m) * 2 + there];
     }
 
     // False where there was no time for it.
     [[nodiscard]] bool fill() {
       const std::size_t count = blocks().size();
-      table_.assign(count * count * (most_ + 1) * 2, {});
+      table_.assign(count * (count + 1) / 2 * (most_ + 1) * 2, unreachable);
       for (std::size_t length = 1; length <= count; ++length)
         for (std::size_t i = 0; i + length <= count; ++i) {
           if (stop_()) return false;
           for (std::size_t m = 0; m <= most_; ++m)
             for (std::size_t there : {0u, 1u})
-              at(i, i + length - 1, m, there) = solve(i, i + length - 1, m, there);
+              time_of(i, i + length - 1, m, there) = solve(i, i + length - 1, m, there).time;
         }
       return true;
     }
 
-    Cell solve(std::size_t i, std::size_t j, std::size_t m, std::size_t there) {
+    Choice solve(std::size_t i, std::size_t j, std::size_t m, std::size_t there) {
       const ChainBlock& b = blocks()[i];
       const bool reached = slots_of(b.needs) <= m;
-      Cell best;
+      Choice best;
       if (i == j) {
         if (reached)
           best.time = static_cast<float>(b.backward_time +
@@ -138,21 +140,21 @@ class ChainDp {
       };
       for (std::size_t w = 0; w < b.ways.size() && reached; ++w) {
         const std::size_t kept = slots_of(b.ways[w].bytes);
-        if (kept > m || at(i + 1, j, m - kept, there).time == unreachable) continue;
+        if (kept > m || time_of(i + 1, j, m - kept, there) == unreachable) continue;
         better(static_cast<float>(b.forward_time + b.backward_time + b.ways[w].again) +
-                   at(i + 1, j, m - kept, there).time,
+                   time_of(i + 1, j, m - kept, there),
                0, w);
       }
       float run = 0;
       for (std::size_t k = i + 1; k <= j; ++k) {
         run += static_cast<float>(blocks()[k - 1].forward_time);
         const std::size_t handed = slots_of(blocks()[k - 1].handed_on);
-        if (handed > m || at(k, j, m - handed, there).time == unreachable) continue;
-        const float right = run + at(k, j, m - handed, there).time;
-        if (at(i, k - 1, m, 0).time < unreachable)
-          better(right + at(i, k - 1, m, 0).time, k - i, 0);
-        if (at(i, k - 1, m, 1).time < unreachable)
-          better(right + at(i, k - 1, m, 1).time, k - i, 1);
+        if (handed > m || time_of(k, j, m - handed, there) == unreachable) continue;
+        const float right = run + time_of(k, j, m - handed, there);
+        if (time_of(i, k - 1, m, 0) < unreachable)
+          better(right + time_of(i, k - 1, m, 0), k - i, 0);
+        if (time_of(i, k - 1, m, 1) < unreachable)
+          better(right + time_of(i, k - 1, m, 1), k - i, 1);
       }
       return best;
     }
@@ -165,7 +167,7 @@ class ChainDp {
     }
 
     void emit(std::size_t i, std::size_t j, std::size_t m, std::size_t there, LazyRecompute& out) {
-      const Cell cell = at(i, j, m, there);
+      const Choice cell = solve(i, j, m, there);
       const ChainBlock& b = blocks()[i];
       if (cell.split == 0) {
         const auto& way = b.ways[static_cast<std::size_t>(cell.way)];
@@ -217,7 +219,7 @@ class ChainDp {
     const Options& options_;
     StopSignal stop_;
     ChainBlocks chain_;
-    std::vector<Cell> table_;
+    std::vector<float> table_;  // by first and last block, slots, there
     std::vector<bool> ran_;
     std::int64_t unit_ = 1;
     // slots: some more than fit, since blocks need less than the sum of their parts

@@ -12,12 +12,12 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
-#include <c10/core/impl/alloc_cpu.h>
 
 #include <reprise/base/one_per_process.hpp>
 #include <reprise/base/units.hpp>
 #include <reprise/libtorch/device/cpu/block_header.hpp>
 #include <reprise/libtorch/device/cpu/block_keepers.hpp>
+#include <reprise/libtorch/device/cpu/heap_blocks.hpp>
 #include <reprise/libtorch/device/cpu/in_place_blocks.hpp>
 #include <reprise/libtorch/device/cpu/memory_counter.hpp>
 #include <reprise/libtorch/device/cpu/page_blocks.hpp>
@@ -78,7 +78,9 @@ class CountedBlocks : public BlockKeepers, public InPlaceBlocks {
   static void to_system(BlockHeader* header, bool has_pages) {
     if (header->mapped > 0)
       page_blocks().give(reinterpret_cast<std::byte*>(header), header->mapped, has_pages);
-    else c10::free_cpu(header);
+    else
+      HeapBlocks::give(reinterpret_cast<std::byte*>(header),
+                       static_cast<std::size_t>(header->bytes) + header_bytes);
   }
 };
 

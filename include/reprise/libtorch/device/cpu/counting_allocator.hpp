@@ -17,11 +17,11 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
-#include <c10/core/impl/alloc_cpu.h>
 
 #include <reprise/base/one_per_process.hpp>
 #include <reprise/base/units.hpp>
 #include <reprise/libtorch/device/cpu/counted_blocks.hpp>
+#include <reprise/libtorch/device/cpu/heap_blocks.hpp>
 
 namespace reprise::cpu {
 
@@ -65,8 +65,7 @@ class CountingAllocator final : public c10::Allocator, public CountedBlocks {
  private:
   static std::byte* from_system(std::size_t bytes, std::size_t& mapped) {
     if (std::byte* pages = page_blocks().take(bytes, mapped)) return pages;
-    // throws as LibTorch does where there is no memory
-    return static_cast<std::byte*>(c10::alloc_cpu(bytes));
+    return HeapBlocks::take(bytes);
   }
 };
 
