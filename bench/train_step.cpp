@@ -31,6 +31,7 @@
 #include <nlohmann/json.hpp>
 #include <reprise/base/error.hpp>
 #include <reprise/base/units.hpp>
+#include <reprise/plan/plan_file.hpp>
 #include <reprise/profile/mem_probes/resident_probe.hpp>
 #include <reprise/report/svg.hpp>
 

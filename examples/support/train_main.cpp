@@ -12,6 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <reprise/base/error.hpp>
 #include <reprise/base/units.hpp>
+#include <reprise/libtorch/options/step_report.hpp>
+#include <reprise/plan/plan_file.hpp>
 #include <reprise/plan/strategies.hpp>
 
 #include "support/cli.hpp"

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <reprise/plan/plan_file.hpp>
 
 #include "support/optimizer.hpp"
 

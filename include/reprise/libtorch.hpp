@@ -19,7 +19,6 @@
 #include <reprise/libtorch/options/reports.hpp>
 #include <reprise/libtorch/options/run_options.hpp>
 #include <reprise/libtorch/options/step_options.hpp>
-#include <reprise/libtorch/options/step_report.hpp>
 #include <reprise/libtorch/options/summaries.hpp>
 #include <reprise/libtorch/pipeline/default_pipeline.hpp>
 #include <reprise/libtorch/pipeline/measured_ops.hpp>

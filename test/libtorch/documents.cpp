@@ -12,6 +12,7 @@
 
 #include <reprise/graph/dependency_order.hpp>
 #include <reprise/libtorch.hpp>
+#include <reprise/libtorch/options/step_report.hpp>
 #include <reprise/libtorch/torch/module_state.hpp>
 #include <reprise/libtorch/torch/tensor_slots.hpp>
 #include <reprise/pack/assign_offsets.hpp>

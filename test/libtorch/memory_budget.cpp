@@ -1,5 +1,6 @@
 // What the user of a MemoryBudget sees: budgets, advice, summaries, reports, logs, switches.
 
+#include <reprise/libtorch/options/step_report.hpp>
 #include <reprise_test/guided.hpp>
 #include <reprise_test/temp_dir.hpp>
 #include <reprise_test/watched.hpp>

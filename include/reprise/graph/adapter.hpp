@@ -36,6 +36,7 @@
 #include <boost/graph/properties.hpp>
 
 #include <reprise/base/error.hpp>
+#include <reprise/base/id_range.hpp>
 #include <reprise/base/ids.hpp>
 #include <reprise/graph/step_graph.hpp>
 
@@ -161,34 +162,7 @@ struct Dependency {
 /// Which edges an adapter has.
 enum class Edges : std::uint8_t { data, data_and_order };
 
-/// Counts through ids: 0, 1, 2, ...
-template <class IdType>
-class IdIterator {
- public:
-  using iterator_category = std::forward_iterator_tag;
-  using value_type = IdType;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const IdType*;
-  using reference = IdType;
-
-  IdIterator() = default;
-  explicit IdIterator(std::size_t i) : id_(i) {}
-  IdType operator*() const { return id_; }
-  const IdType* operator->() const { return &id_; }
-  IdIterator& operator++() {
-    ++id_.index;
-    return *this;
-  }
-  IdIterator operator++(int) {
-    IdIterator old = *this;
-    ++id_.index;
-    return old;
-  }
-  bool operator==(const IdIterator&) const = default;
-
- private:
-  IdType id_{std::size_t{0}};
-};
+;
 
 /// A vertex's place in arrays: Boost.Graph's vertex_index.
 struct NodeIndexMap {

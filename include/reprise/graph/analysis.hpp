@@ -35,7 +35,6 @@
 #include <boost/pending/queue.hpp>
 #include <boost/property_map/property_map.hpp>
 
-#include <range/v3/range/conversion.hpp>
 #include <range/v3/view/filter.hpp>
 
 #include <reprise/graph/adapter.hpp>
@@ -260,7 +259,8 @@ struct MemoryAnalysis {
 [[nodiscard]] inline std::vector<StorageId> alive_during(
     const StepGraph& graph, const std::vector<StorageLifetime>& lifetimes, NodeId n) {
   const auto is_alive = [&](StorageId s) { return lifetimes[s.index].covers(n); };
-  auto alive = graph.storage_ids() | ranges::views::filter(is_alive) | ranges::to<std::vector>();
+  std::vector<StorageId> alive;
+  for (StorageId s : graph.storage_ids() | ranges::views::filter(is_alive)) alive.push_back(s);
   std::ranges::stable_sort(alive, std::greater{},
                            [&](StorageId s) { return graph.storage(s).bytes; });
   return alive;

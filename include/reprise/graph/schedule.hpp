@@ -14,8 +14,6 @@
 #include <span>
 #include <vector>
 
-#include <range/v3/range/conversion.hpp>
-
 #include <reprise/graph/step_graph.hpp>
 
 namespace reprise::graphs {
@@ -24,7 +22,8 @@ using Schedule = std::vector<NodeId>;
 
 /// Every node once, in the order in which the graph has them.
 [[nodiscard]] inline Schedule own_order(const StepGraph& graph) {
-  return graph.node_ids() | ranges::to<Schedule>();
+  const auto nodes = graph.node_ids();
+  return {nodes.begin(), nodes.end()};
 }
 
 /// How often each node runs.

@@ -26,10 +26,8 @@
 #include <utility>
 #include <vector>
 
-#include <range/v3/view/iota.hpp>
-#include <range/v3/view/transform.hpp>
-
 #include <reprise/base/error.hpp>
+#include <reprise/base/id_range.hpp>
 #include <reprise/base/ids.hpp>
 #include <reprise/base/units.hpp>
 
@@ -124,13 +122,6 @@ struct FlatLists {
   bool operator==(const FlatLists&) const = default;
 };
 
-/// 0, 1, 2, … as ids: for (NodeId n : ids<NodeId>(count)).
-template <class IdType>
-[[nodiscard]] auto ids(std::size_t count) {
-  return ranges::views::iota(std::size_t{0}, count) |
-         ranges::views::transform([](std::size_t i) { return IdType{i}; });
-}
-
 class StepGraph {
  public:
   /// Largest size of one value or workspace: sums over any schedule of practical length stay exact.
@@ -145,9 +136,9 @@ class StepGraph {
 
   /// All ids, in order, to loop over or to filter:
   ///   graph.node_ids() | views::filter([&](NodeId n) { return graph.node(n).recomputable; })
-  [[nodiscard]] auto node_ids() const { return ids<NodeId>(nodes_.size()); }
-  [[nodiscard]] auto value_ids() const { return ids<ValueId>(values_.size()); }
-  [[nodiscard]] auto storage_ids() const { return ids<StorageId>(storages_.size()); }
+  [[nodiscard]] IdRange<NodeId> node_ids() const { return ids<NodeId>(nodes_.size()); }
+  [[nodiscard]] IdRange<ValueId> value_ids() const { return ids<ValueId>(values_.size()); }
+  [[nodiscard]] IdRange<StorageId> storage_ids() const { return ids<StorageId>(storages_.size()); }
 
   [[nodiscard]] const Node& node(NodeId n) const { return nodes_[n.index]; }
   [[nodiscard]] const Value& value(ValueId v) const { return values_[v.index]; }

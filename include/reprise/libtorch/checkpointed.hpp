@@ -13,9 +13,15 @@
 #include <type_traits>
 #include <utility>
 
-#include <torch/nn/pimpl.h>
-
 #include <reprise/libtorch/checkpoint.hpp>
+
+// Declared here, so that including this needs none of torch::nn's headers: who checkpoints a module
+// includes them.
+namespace torch::nn {
+class Module;
+template <typename Contained>
+class ModuleHolder;
+}  // namespace torch::nn
 
 namespace reprise::fronts {
 

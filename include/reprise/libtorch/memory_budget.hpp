@@ -37,7 +37,6 @@
 #include <reprise/libtorch/guided/slow_steps.hpp>
 #include <reprise/libtorch/options/budget.hpp>
 #include <reprise/libtorch/options/memory_budget_options.hpp>
-#include <reprise/libtorch/options/step_report.hpp>
 #include <reprise/libtorch/options/summaries.hpp>
 #include <reprise/libtorch/pipeline/default_pipeline.hpp>
 #include <reprise/libtorch/pipeline/measured_ops.hpp>
@@ -156,8 +155,10 @@ class BasicMemoryBudget {
 
   /// A page about the op sequence that was seen last: its profile, memory before and after, what is
   /// recomputed, extra time against budget. Plans `points` budgets for the last of these; 0
-  /// leaves it out.
+  /// leaves it out. Include <reprise/libtorch/options/step_report.hpp> for it.
+  template <class Page = StepPage>
   void report(const std::filesystem::path& file, std::size_t points = 6) const {
+    static_assert(requires { sizeof(Page); }, "include <reprise/libtorch/options/step_report.hpp>");
     const PlannedStream& stream = last_sequence();
     PlanRequest request = not_for_long(options_.run.planning);
     request.keep_order = true;
@@ -165,7 +166,7 @@ class BasicMemoryBudget {
     plan.schedule = stream.plan ? stream.plan->schedule() : own_order(*stream.graph);
     if (last().budget > Bytes{0})
       plan.budget = last().budget - (meter_.base() - start_bytes(*stream.graph));
-    write_step_report(file, *stream.graph, plan, request, points, summary());
+    Page::write(file, *stream.graph, plan, request, points, summary());
   }
 
  private:

@@ -77,14 +77,26 @@ class TrainStep {
   [[nodiscard]] Bytes resident_growth() const { return engine_->resident_growth(); }
   /// A page about the last call: its profile, memory before and after, what is computed again,
   /// extra time against budget. Plans `points` budgets for the last of these; 0 leaves it out.
+  /// Include <reprise/libtorch/options/step_report.hpp> for it.
+  template <class Page = StepPage>
   void report(const std::filesystem::path& file, std::size_t points = 6) const {
-    engine_->report(file, points);
+    static_assert(requires { sizeof(Page); }, "include <reprise/libtorch/options/step_report.hpp>");
+    Page::write(file, graph(), plan(), engine_->planning_request(), points, summary());
   }
-  /// Writes the last call's plan as a reprise.plan file.
-  void save_plan(const std::filesystem::path& file) const { engine_->save_plan(file); }
+  /// Writes the last call's plan as a reprise.plan file. Include <reprise/plan/plan_file.hpp> for
+  /// it.
+  template <class File = PlanFile>
+  void save_plan(const std::filesystem::path& file) const {
+    static_assert(requires { sizeof(File); }, "include <reprise/plan/plan_file.hpp>");
+    File::write(file, graph(), plan());
+  }
   /// The plan that the next capture uses instead of making one. It is refused, by name, where it
-  /// was made for another graph.
-  void load_plan(std::filesystem::path file) { engine_->load_plan(std::move(file)); }
+  /// was made for another graph. Include <reprise/plan/plan_file.hpp> for it.
+  template <class File = PlanFile>
+  void load_plan(const std::filesystem::path& file) {
+    static_assert(requires { sizeof(File); }, "include <reprise/plan/plan_file.hpp>");
+    engine_->give(File::reader(file));
+  }
   /// Bytes that the allocator holds for something else (another model in the process): the budget
   /// does not bound them, and no number of last() counts them.
   void exclude(Bytes others) { engine_->exclude(others); }

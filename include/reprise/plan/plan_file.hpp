@@ -5,6 +5,7 @@
 // write_plan_file("plan.json", graph, plan);
 // PlanFile read = read_plan_file("plan.json", graph);       // ids looked up, digest compared
 // std::vector<std::string> untrue = false_claims(graph, read);
+// Plan same = plan_from_file("resnet50.plan.json", graph);    // refused for another graph
 // ```
 //
 // The schedule is written in the graph file's own node ids. The digest covers what a schedule's
@@ -13,8 +14,11 @@
 // part of it.
 
 #include <algorithm>
+#include <cerrno>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -36,6 +40,7 @@
 #include <reprise/base/utf8.hpp>
 #include <reprise/graph/json_records.hpp>
 #include <reprise/plan/planner.hpp>
+#include <reprise/plan/step_plans.hpp>
 
 namespace reprise::planning {
 
@@ -80,6 +85,11 @@ struct PlanFile {
   std::optional<std::string> graph{}, graph_hash{}, strategy{};
   std::optional<double> budget{}, time{}, baseline_time{};
   std::optional<double> peak{}, baseline_peak{};
+
+  /// What TrainStep's save_plan() and load_plan() call.
+  static void write(const std::filesystem::path& path, const StepGraph& graph, const Plan& plan);
+  /// Throws Errc::io where there is no such file; it is read when the graph is known.
+  [[nodiscard]] static GivenPlan reader(const std::filesystem::path& path);
 };
 
 [[nodiscard]] inline std::string plan_text(const StepGraph& graph, const Plan& plan) {
@@ -269,6 +279,37 @@ class PlanReader {
   compare("time_us", file.time, s.time.count, 1e-6);
   compare("baseline_time_us", file.baseline_time, baseline.time.count, 1e-6);
   return lines;
+}
+
+/// Throws Errc::bad_schedule where the file was made for another graph, or its schedule cannot be
+/// run.
+[[nodiscard]] inline Plan plan_from_file(const std::string& path, const StepGraph& graph) {
+  const PlanFile file = read_plan_file(path, graph);
+  if (file.graph_hash && file.graph_hash->starts_with(graph_hash_kind) &&
+      *file.graph_hash != graph_hash(graph))
+    throw Error(Errc::bad_schedule,
+                "'" + path + "' was made for another model, or for other shapes: its graph is " +
+                    *file.graph_hash + ", this one is " + graph_hash(graph));
+  Plan plan = plan_own_order(graph);
+  plan.schedule = file.schedule;
+  const Simulation cost = simulate(graph, plan.schedule);
+  if (!cost.valid) throw Error(Errc::bad_schedule, "'" + path + "': " + cost.violation->message);
+  plan.peak = cost.peak;
+  plan.time = cost.time;
+  plan.strategy = file.strategy.value_or("file");
+  return plan;
+}
+
+inline void PlanFile::write(const std::filesystem::path& path, const StepGraph& graph,
+                            const Plan& plan) {
+  write_plan_file(path.string(), graph, plan);
+}
+
+inline GivenPlan PlanFile::reader(const std::filesystem::path& path) {
+  if (!std::ifstream(path))
+    throw Error(Errc::io,
+                "cannot read the plan file '" + path.string() + "': " + std::strerror(errno));
+  return [path](const StepGraph& graph) { return plan_from_file(path.string(), graph); };
 }
 
 }  // namespace reprise::planning

@@ -5,7 +5,6 @@
 // Plan own = plan_own_order(graph);                           // nothing recomputed
 // Plan thin = plan_within_time(graph, request, 10, planner);  // the least peak for 10 % more time
 // Plan best = plan_best_of(graph, request, {4, 2}, planner);  // of four seeds, two side by side
-// Plan same = plan_from_file("resnet50.plan.json", graph);    // refused for another graph
 // times_differ(graph, measured);                              // ops take another time than planned
 // ```
 
@@ -24,7 +23,6 @@
 
 #include <reprise/base/error.hpp>
 #include <reprise/graph/simulate.hpp>
-#include <reprise/plan/plan_file.hpp>
 #include <reprise/plan/planner.hpp>
 
 namespace reprise::planning {
@@ -32,6 +30,9 @@ namespace reprise::planning {
 /// Any composition of Planner, as a function: plan_with() by name, or Planner<MyCost,
 /// MyStrategy>{}.plan().
 using PlanFunction = std::function<Plan(const StepGraph&, const PlanRequest&)>;
+
+/// A plan that was made elsewhere, for a graph that is not known yet.
+using GivenPlan = std::function<Plan(const StepGraph&)>;
 
 /// Processor time for a plan that somebody waits for and has named no limit for.
 inline constexpr double seconds_to_wait = 5;
@@ -77,6 +78,9 @@ inline constexpr double seconds_to_wait = 5;
   best.seconds = seconds;
   return best;
 }
+
+/// A plan in a file: plan/plan_file.hpp.
+struct PlanFile;
 
 struct Tries {
   unsigned count = 1, side_by_side = 1;
@@ -157,25 +161,6 @@ struct Tries {
     off += std::abs(times[i].count - graph.node(NodeId{i}).time.count);
   }
   return off > 0.25 * sum;
-}
-
-/// Throws Errc::bad_schedule where the file was made for another graph, or its schedule cannot be
-/// run.
-[[nodiscard]] inline Plan plan_from_file(const std::string& path, const StepGraph& graph) {
-  const PlanFile file = read_plan_file(path, graph);
-  if (file.graph_hash && file.graph_hash->starts_with(graph_hash_kind) &&
-      *file.graph_hash != graph_hash(graph))
-    throw Error(Errc::bad_schedule,
-                "'" + path + "' was made for another model, or for other shapes: its graph is " +
-                    *file.graph_hash + ", this one is " + graph_hash(graph));
-  Plan plan = plan_own_order(graph);
-  plan.schedule = file.schedule;
-  const Simulation cost = simulate(graph, plan.schedule);
-  if (!cost.valid) throw Error(Errc::bad_schedule, "'" + path + "': " + cost.violation->message);
-  plan.peak = cost.peak;
-  plan.time = cost.time;
-  plan.strategy = file.strategy.value_or("file");
-  return plan;
 }
 
 }  // namespace reprise::planning

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include <reprise/plan/plan_file.hpp>
 #include <reprise_test/eager.hpp>
 #include <reprise_test/temp_dir.hpp>
 

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include <reprise/libtorch/options/step_report.hpp>
 #include <reprise_test/eager.hpp>
 #include <reprise_test/temp_dir.hpp>
 

@@ -107,6 +107,9 @@ struct GuidedCounters : StepCounters {
   Bytes moved{};
 };
 
+/// A page about a step: libtorch/options/step_report.hpp.
+struct StepPage;
+
 }  // namespace reprise::options
 
 namespace reprise {

@@ -2,7 +2,10 @@
 // A page about a step: its profile, memory before and after, what is recomputed, and extra time
 // against budget.
 //
-//   write_step_report("step.html", graph, plan, request, 6, summary);       with a frontier of six budgets
+//   step.report("step.html");                                               of a TrainStep or a MemoryBudget
+//   StepPage::write("step.html", graph, plan, request, 6, summary);         with a frontier of six budgets
+//
+// The fronts do not include it: few programs write pages, and what draws them takes long to compile.
 
 #include <algorithm>
 #include <filesystem>
@@ -11,6 +14,7 @@
 #include <vector>
 
 #include <reprise/base/error.hpp>
+#include <reprise/libtorch/options/reports.hpp>
 #include <reprise/plan/frontier.hpp>
 #include <reprise/plan/plan_file.hpp>
 #include <reprise/plan/planner.hpp>
@@ -79,15 +83,17 @@ namespace reprise::options {
   return text;
 }
 
-/// The page in a file, whole or not at all, with a frontier of `points` budgets (0: without).
-/// Throws Errc::io where it cannot be written.
-inline void write_step_report(const std::filesystem::path& file, const StepGraph& graph,
-                              const Plan& plan, PlanRequest request, std::size_t points,
-                              const std::string& summary) {
-  request.effort = std::min(request.effort, 0.3);
-  const std::vector<Plan> curve =
-      points > 0 ? frontier(graph, request, points) : std::vector<Plan>{};
-  write_file_atomically(file.string(), step_report(graph, plan, curve, summary));
-}
+/// What the fronts' report() calls.
+struct StepPage {
+  /// The page in a file, whole or not at all, with a frontier of `points` budgets (0: without).
+  /// Throws Errc::io where it cannot be written.
+  static void write(const std::filesystem::path& file, const StepGraph& graph, const Plan& plan,
+                    PlanRequest request, std::size_t points, const std::string& summary) {
+    request.effort = std::min(request.effort, 0.3);
+    const std::vector<Plan> curve =
+        points > 0 ? frontier(graph, request, points) : std::vector<Plan>{};
+    write_file_atomically(file.string(), step_report(graph, plan, curve, summary));
+  }
+};
 
 }  // namespace reprise::options

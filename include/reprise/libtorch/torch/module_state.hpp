@@ -27,9 +27,48 @@
 #include <utility>
 #include <vector>
 
-#include <torch/nn/modules.h>
-
 #include <reprise/libtorch/torch/signature_bytes.hpp>
+
+// LibTorch's modules that have options or members of their own: declared here, so that including this
+// needs none of torch::nn's headers. A program whose model has such modules includes them.
+namespace torch::nn {
+class Module;
+using ModulesWithOptionsForReprise = std::tuple<
+    // most models have these
+    class LinearImpl, class ReLUImpl, class Conv2dImpl, class BatchNorm2dImpl, class DropoutImpl,
+    class LayerNormImpl, class GELUImpl, class EmbeddingImpl,
+    // the others
+    class Conv1dImpl, class Conv3dImpl, class ConvTranspose1dImpl, class ConvTranspose2dImpl,
+    class ConvTranspose3dImpl, class BatchNorm1dImpl, class BatchNorm3dImpl,
+    class InstanceNorm1dImpl, class InstanceNorm2dImpl, class InstanceNorm3dImpl,
+    class GroupNormImpl, class LocalResponseNormImpl, class CrossMapLRN2dImpl, class Dropout2dImpl,
+    class Dropout3dImpl, class AlphaDropoutImpl, class FeatureAlphaDropoutImpl, class BilinearImpl,
+    class FlattenImpl, class UnflattenImpl, class FoldImpl, class UnfoldImpl,
+    class EmbeddingBagImpl, class MaxPool1dImpl, class MaxPool2dImpl, class MaxPool3dImpl,
+    class AvgPool1dImpl, class AvgPool2dImpl, class AvgPool3dImpl, class AdaptiveMaxPool1dImpl,
+    class AdaptiveMaxPool2dImpl, class AdaptiveMaxPool3dImpl, class AdaptiveAvgPool1dImpl,
+    class AdaptiveAvgPool2dImpl, class AdaptiveAvgPool3dImpl, class MaxUnpool1dImpl,
+    class MaxUnpool2dImpl, class MaxUnpool3dImpl, class FractionalMaxPool2dImpl,
+    class FractionalMaxPool3dImpl, class LPPool1dImpl, class LPPool2dImpl,
+    class ReflectionPad1dImpl, class ReflectionPad2dImpl, class ReflectionPad3dImpl,
+    class ReplicationPad1dImpl, class ReplicationPad2dImpl, class ReplicationPad3dImpl,
+    class ConstantPad1dImpl, class ConstantPad2dImpl, class ConstantPad3dImpl, class ZeroPad2dImpl,
+    class PixelShuffleImpl, class PixelUnshuffleImpl, class UpsampleImpl, class ELUImpl,
+    class SELUImpl, class CELUImpl, class HardshrinkImpl, class HardtanhImpl, class LeakyReLUImpl,
+    class SoftmaxImpl, class SoftminImpl, class LogSoftmaxImpl, class PReLUImpl, class ReLU6Impl,
+    class RReLUImpl, class GLUImpl, class SoftplusImpl, class SoftshrinkImpl, class ThresholdImpl,
+    class MultiheadAttentionImpl, class TransformerEncoderLayerImpl,
+    class TransformerDecoderLayerImpl, class TransformerEncoderImpl, class TransformerDecoderImpl,
+    class TransformerImpl, class RNNImpl, class LSTMImpl, class GRUImpl, class RNNCellImpl,
+    class LSTMCellImpl, class GRUCellImpl, class AdaptiveLogSoftmaxWithLossImpl,
+    class CosineSimilarityImpl, class PairwiseDistanceImpl, class L1LossImpl, class KLDivLossImpl,
+    class MSELossImpl, class BCELossImpl, class HingeEmbeddingLossImpl, class MultiMarginLossImpl,
+    class CosineEmbeddingLossImpl, class SmoothL1LossImpl, class HuberLossImpl,
+    class MultiLabelMarginLossImpl, class SoftMarginLossImpl, class MultiLabelSoftMarginLossImpl,
+    class TripletMarginLossImpl, class TripletMarginWithDistanceLossImpl, class CTCLossImpl,
+    class PoissonNLLLossImpl, class MarginRankingLossImpl, class NLLLossImpl,
+    class CrossEntropyLossImpl, class BCEWithLogitsLossImpl>;
+}  // namespace torch::nn
 
 namespace reprise::tensors {
 
@@ -231,54 +270,11 @@ void add_module(SignatureBytes& bytes, const void* module) {
   add_members(bytes, m);
 }
 
-/// LibTorch's modules that have options or members of their own.
-using ModulesWithOptions = std::tuple<
-    // most models have these
-    torch::nn::LinearImpl, torch::nn::ReLUImpl, torch::nn::Conv2dImpl, torch::nn::BatchNorm2dImpl,
-    torch::nn::DropoutImpl, torch::nn::LayerNormImpl, torch::nn::GELUImpl, torch::nn::EmbeddingImpl,
-    // the others
-    torch::nn::Conv1dImpl, torch::nn::Conv3dImpl, torch::nn::ConvTranspose1dImpl,
-    torch::nn::ConvTranspose2dImpl, torch::nn::ConvTranspose3dImpl, torch::nn::BatchNorm1dImpl,
-    torch::nn::BatchNorm3dImpl, torch::nn::InstanceNorm1dImpl, torch::nn::InstanceNorm2dImpl,
-    torch::nn::InstanceNorm3dImpl, torch::nn::GroupNormImpl, torch::nn::LocalResponseNormImpl,
-    torch::nn::CrossMapLRN2dImpl, torch::nn::Dropout2dImpl, torch::nn::Dropout3dImpl,
-    torch::nn::AlphaDropoutImpl, torch::nn::FeatureAlphaDropoutImpl, torch::nn::BilinearImpl,
-    torch::nn::FlattenImpl, torch::nn::UnflattenImpl, torch::nn::FoldImpl, torch::nn::UnfoldImpl,
-    torch::nn::EmbeddingBagImpl, torch::nn::MaxPool1dImpl, torch::nn::MaxPool2dImpl,
-    torch::nn::MaxPool3dImpl, torch::nn::AvgPool1dImpl, torch::nn::AvgPool2dImpl,
-    torch::nn::AvgPool3dImpl, torch::nn::AdaptiveMaxPool1dImpl, torch::nn::AdaptiveMaxPool2dImpl,
-    torch::nn::AdaptiveMaxPool3dImpl, torch::nn::AdaptiveAvgPool1dImpl,
-    torch::nn::AdaptiveAvgPool2dImpl, torch::nn::AdaptiveAvgPool3dImpl, torch::nn::MaxUnpool1dImpl,
-    torch::nn::MaxUnpool2dImpl, torch::nn::MaxUnpool3dImpl, torch::nn::FractionalMaxPool2dImpl,
-    torch::nn::FractionalMaxPool3dImpl, torch::nn::LPPool1dImpl, torch::nn::LPPool2dImpl,
-    torch::nn::ReflectionPad1dImpl, torch::nn::ReflectionPad2dImpl, torch::nn::ReflectionPad3dImpl,
-    torch::nn::ReplicationPad1dImpl, torch::nn::ReplicationPad2dImpl,
-    torch::nn::ReplicationPad3dImpl, torch::nn::ConstantPad1dImpl, torch::nn::ConstantPad2dImpl,
-    torch::nn::ConstantPad3dImpl, torch::nn::ZeroPad2dImpl, torch::nn::PixelShuffleImpl,
-    torch::nn::PixelUnshuffleImpl, torch::nn::UpsampleImpl, torch::nn::ELUImpl, torch::nn::SELUImpl,
-    torch::nn::CELUImpl, torch::nn::HardshrinkImpl, torch::nn::HardtanhImpl,
-    torch::nn::LeakyReLUImpl, torch::nn::SoftmaxImpl, torch::nn::SoftminImpl,
-    torch::nn::LogSoftmaxImpl, torch::nn::PReLUImpl, torch::nn::ReLU6Impl, torch::nn::RReLUImpl,
-    torch::nn::GLUImpl, torch::nn::SoftplusImpl, torch::nn::SoftshrinkImpl,
-    torch::nn::ThresholdImpl, torch::nn::MultiheadAttentionImpl,
-    torch::nn::TransformerEncoderLayerImpl, torch::nn::TransformerDecoderLayerImpl,
-    torch::nn::TransformerEncoderImpl, torch::nn::TransformerDecoderImpl,
-    torch::nn::TransformerImpl, torch::nn::RNNImpl, torch::nn::LSTMImpl, torch::nn::GRUImpl,
-    torch::nn::RNNCellImpl, torch::nn::LSTMCellImpl, torch::nn::GRUCellImpl,
-    torch::nn::AdaptiveLogSoftmaxWithLossImpl, torch::nn::CosineSimilarityImpl,
-    torch::nn::PairwiseDistanceImpl, torch::nn::L1LossImpl, torch::nn::KLDivLossImpl,
-    torch::nn::MSELossImpl, torch::nn::BCELossImpl, torch::nn::HingeEmbeddingLossImpl,
-    torch::nn::MultiMarginLossImpl, torch::nn::CosineEmbeddingLossImpl, torch::nn::SmoothL1LossImpl,
-    torch::nn::HuberLossImpl, torch::nn::MultiLabelMarginLossImpl, torch::nn::SoftMarginLossImpl,
-    torch::nn::MultiLabelSoftMarginLossImpl, torch::nn::TripletMarginLossImpl,
-    torch::nn::TripletMarginWithDistanceLossImpl, torch::nn::CTCLossImpl,
-    torch::nn::PoissonNLLLossImpl, torch::nn::MarginRankingLossImpl, torch::nn::NLLLossImpl,
-    torch::nn::CrossEntropyLossImpl, torch::nn::BCEWithLogitsLossImpl>;
-
 /// Reads modules, and remembers how each C++ type is to be read.
 class ModuleReader {
  public:
-  void add(SignatureBytes& bytes, const torch::nn::Module& module) {
+  template <class Module>
+  void add(SignatureBytes& bytes, const Module& module) {
     const void* whole = dynamic_cast<const void*>(&module);
     const std::type_info& type = typeid(module);
     bytes.add_address(whole);
@@ -298,7 +294,8 @@ class ModuleReader {
     std::ptrdiff_t offset = 0;
   };
 
-  static Part part_of(const torch::nn::Module& module, const void* whole) {
+  template <class Module>
+  static Part part_of(const Module& module, const void* whole) {
     Part part;
     const auto look = [&]<class Known>(const Known* known) {
       if (part.add != nullptr || known == nullptr) return;
@@ -306,9 +303,11 @@ class ModuleReader {
               reinterpret_cast<const std::byte*>(known) - static_cast<const std::byte*>(whole)};
     };
     const auto look_at_all = [&]<class... Known>(const std::tuple<Known...>*) {
+      static_assert((requires { sizeof(Known); } && ...),
+                    "a step of torch::nn modules needs their headers: include <torch/torch.h>");
       (look(dynamic_cast<const Known*>(&module)), ...);
     };
-    look_at_all(static_cast<const ModulesWithOptions*>(nullptr));
+    look_at_all(static_cast<const torch::nn::ModulesWithOptionsForReprise*>(nullptr));
     return part;
   }
 
@@ -321,7 +320,7 @@ template <class Model>
   SignatureBytes bytes;
   const auto add = [&](const auto& module) {
     if constexpr (std::is_convertible_v<decltype(&module), const torch::nn::Module*>)
-      reader.add(bytes, module);
+      reader.add(bytes, static_cast<const torch::nn::Module&>(module));
     else bytes.add(module.is_training());
   };
   add(*model);

@@ -14,11 +14,7 @@
 //   extern template class reprise::training::StepEngine<>;      in a header that every file includes, after <reprise/libtorch.hpp>
 //   template class reprise::training::StepEngine<>;             in one file
 
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -26,7 +22,6 @@
 #include <vector>
 
 #include <reprise/graph/diff.hpp>
-#include <reprise/libtorch/options/step_report.hpp>
 #include <reprise/libtorch/options/summaries.hpp>
 #include <reprise/libtorch/pipeline/default_pipeline.hpp>
 #include <reprise/libtorch/pipeline/measured_ops.hpp>
@@ -41,7 +36,6 @@
 #include <reprise/libtorch/train_step/step_meter.hpp>
 #include <reprise/libtorch/train_step/step_planning.hpp>
 #include <reprise/libtorch/train_step/step_stages.hpp>
-#include <reprise/plan/plan_file.hpp>
 #include <reprise/profile/mem_probes/resident_probe.hpp>
 
 namespace reprise::training {
@@ -68,9 +62,8 @@ class StepEngine {
   /// One step: `run` calls the loss function with these arguments. Returns its results.
   std::vector<at::Tensor> step(const StepArguments& arguments, const Run& run);
   void release();
-  void report(const std::filesystem::path& file, std::size_t points) const;
-  void save_plan(const std::filesystem::path& file) const;
-  void load_plan(std::filesystem::path file);
+  /// What the next capture uses instead of making a plan.
+  void give(GivenPlan plan) { planning_.given = std::move(plan); }
   void exclude(Bytes others) { meter_.exclude(others); }
 
   [[nodiscard]] const TrainStepCounters& counters() const { return ledger_.counters; }
@@ -79,6 +72,9 @@ class StepEngine {
   [[nodiscard]] const Plan& plan() const;
   [[nodiscard]] std::string refusal() const {
     return current_ == nullptr ? std::string{} : current_->key.refusal;
+  }
+  [[nodiscard]] const PlanRequest& planning_request() const {
+    return ledger_.options.run.planning;
   }
   [[nodiscard]] std::string summary() const;
   [[nodiscard]] Bytes resident_growth() const { return ResidentProbe::process_peak() - idle_; }
@@ -387,24 +383,6 @@ const Plan& StepEngine<Pipe>::plan() const {
 template <class Pipe>
 std::string StepEngine<Pipe>::summary() const {
   return step_summary(ledger_.options.run.name, ledger_.counters, ledger_.last, resident_growth());
-}
-
-template <class Pipe>
-void StepEngine<Pipe>::report(const std::filesystem::path& file, std::size_t points) const {
-  write_step_report(file, graph(), plan(), ledger_.options.run.planning, points, summary());
-}
-
-template <class Pipe>
-void StepEngine<Pipe>::load_plan(std::filesystem::path file) {
-  if (!std::ifstream(file))
-    throw Error(Errc::io,
-                "cannot read the plan file '" + file.string() + "': " + std::strerror(errno));
-  planning_.file = std::move(file);
-}
-
-template <class Pipe>
-void StepEngine<Pipe>::save_plan(const std::filesystem::path& file) const {
-  write_plan_file(file.string(), graph(), plan());
 }
 
 }  // namespace reprise::training

@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <filesystem>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -47,8 +46,8 @@ class StepPlanning {
         stages_(std::move(stages)),
         steps_(rules(ledger.options, stages_.planner), hooks()) {}
 
-  /// of a plan that the next capture uses instead of making one; then empty
-  std::filesystem::path file{};
+  /// what the next capture uses instead of making one; then empty
+  GivenPlan given{};
 
   [[nodiscard]] KnownSteps& steps() { return steps_; }
 
@@ -57,7 +56,7 @@ class StepPlanning {
   bool ensure_program(Known& known) {
     const StepGraph& graph = *known.graph;
     resolve(known);
-    if (!known.made && !file.empty()) {
+    if (!known.made && given) {
       const Plan plan = given_plan(graph);
       steps_.put(known, ready(known, plan), Bytes{std::numeric_limits<std::int64_t>::max() / 4});
       known.made->from_file = true;  // not to be improved
@@ -171,7 +170,7 @@ class StepPlanning {
 
   Plan given_plan(const StepGraph& graph) {
     try {
-      return plan_from_file(std::exchange(file, {}).string(), graph);
+      return std::exchange(given, {})(graph);
     } catch (const Error& e) {
       throw Error(e.code(), e.what() + ledger_.afterwards());
     }

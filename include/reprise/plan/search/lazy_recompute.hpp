@@ -16,8 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include <range/v3/view/drop.hpp>
-
+#include <reprise/base/id_range.hpp>
 #include <reprise/graph/dependency.hpp>
 #include <reprise/graph/simulate.hpp>
 #include <reprise/plan/search/live_schedule.hpp>
@@ -27,7 +26,7 @@ namespace reprise::planning {
 /// Where the backward pass starts: the first node labelled so, else what follows the peak of the
 /// graph's own order.
 [[nodiscard]] inline std::uint32_t backward_start(const StepGraph& graph) {
-  for (NodeId n : graph.node_ids() | ranges::views::drop(1))
+  for (NodeId n : IdRange<NodeId>(1, std::max<std::size_t>(graph.node_count(), 1)))
     if (graph.node(n).phase == Phase::backward) return n.index;
   return static_cast<std::uint32_t>(
       std::min<std::size_t>(simulate(graph, own_order(graph)).peak_step + 1, graph.node_count()));
