@@ -109,7 +109,7 @@ endfunction()
 # Pairs of <file in test/compile_fail> <regex>. A file guards its offence with REPRISE_MUST_NOT_COMPILE: without it the file
 # must compile, with it the compiler must refuse and its output must match. So a test cannot pass for another reason.
 function(reprise_add_compile_fail_tests)
-  set(includes "$<TARGET_PROPERTY:reprise,INTERFACE_INCLUDE_DIRECTORIES>")
+  set(includes "$<TARGET_PROPERTY:reprise,INTERFACE_INCLUDE_DIRECTORIES>;${CMAKE_CURRENT_SOURCE_DIR}/support")
   while(ARGN)
     list(POP_FRONT ARGN source regex)
     get_filename_component(stem "${source}" NAME_WE)
