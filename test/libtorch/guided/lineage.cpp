@@ -69,8 +69,9 @@ TEST_CASE("what is evicted and hangs on a source is told apart from what lies in
   static_cast<void>(far);
 }
 
-TEST_CASE("a value that became a source is no longer recomputed, and the user's is not reproducible",
-          "[lineage]") {
+TEST_CASE(
+    "a value that became a source is no longer recomputed, and the user's is not reproducible",
+    "[lineage]") {
   HandMadeStep step;
   const auto x = step.input();
   const auto h = step.call({x}), r = step.call({x});
@@ -103,8 +104,9 @@ TEST_CASE("an update is one for the calls before it", "[lineage]") {
   CHECK_FALSE(step.lineage.updated_after(x.value, NodeId{3}));
 }
 
-TEST_CASE("a storage costs the calls that are missing, those that wait for it, and something itself",
-          "[lineage]") {
+TEST_CASE(
+    "a storage costs the calls that are missing, those that wait for it, and something itself",
+    "[lineage]") {
   HandMadeStep step;
   const auto x = step.input();
   const auto h = step.call({x}), r = step.call({h}), y = step.call({r});

@@ -33,7 +33,8 @@ TEST_CASE("a cone ends at what is available", "[recompute_cone]") {
   CHECK(step.cone({r.value}, pins).calls.empty());
 }
 
-TEST_CASE("what only Reprise keeps is pinned for as long as the cone is needed", "[recompute_cone]") {
+TEST_CASE("what only Reprise keeps is pinned for as long as the cone is needed",
+          "[recompute_cone]") {
   HandMadeStep step;
   const auto x = step.input();
   auto h = step.call({x}), y = step.call({h});

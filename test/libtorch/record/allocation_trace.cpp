@@ -17,7 +17,8 @@ TEST_CASE("an op's blocks are told in order: results, workspaces, and when those
   notes.begin();
   Tensor early = torch::empty({16});  // 64 bytes, freed before the next one
   early.reset();
-  const Tensor first = torch::empty({32}), workspace = torch::empty({8}), second = torch::empty({4});
+  const Tensor first = torch::empty({32}), workspace = torch::empty({8}),
+               second = torch::empty({4});
   const std::vector<c10::IValue> results{first, std::vector<Tensor>{second}};
   notes.end(results, trace, NodeId{2});
   static_cast<void>(torch::empty({64}));  // after the op

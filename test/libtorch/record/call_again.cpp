@@ -30,7 +30,8 @@ TEST_CASE("a call runs again over other tensors, with the numbers that it had", 
   REQUIRE(recording.calls.size() == 1);
   const std::vector<Tensor> others{torch::ones({8}), x};
   const auto results = call_again(recording.calls[0], others);
-  const Tensor result = result_again(recording.calls[0], recording.calls[0].results[0], results, others);
+  const Tensor result =
+      result_again(recording.calls[0], recording.calls[0].results[0], results, others);
   CHECK(result.equal(torch::add(others[0], x, 3)));
 }
 
@@ -74,10 +75,10 @@ TEST_CASE("a call runs under the switches of its first run", "[call_again]") {
 }
 
 TEST_CASE("a number is a tensor over its recorded bytes", "[call_again]") {
-  const Tensor x = torch::ones({4});
-  const Recording recording = record([&] { static_cast<void>(x * 2.5); });
-  const RecordedValue& value = recording.values[recording.calls[0].reads[1].value.index];
-  REQUIRE(value.origin == Origin::scalar);
+  Tensor wrapped = torch::tensor(2.5, torch::kDouble);
+  wrapped.unsafeGetTensorImpl()->set_wrapped_number(true);
+  RecordingTables tables;
+  const RecordedValue& value = tables.value(WrappedNumbers(tables).add(wrapped));
   const Tensor number = tensor_of_number(value);
   CHECK(number.item<double>() == 2.5);
   CHECK(number.unsafeGetTensorImpl()->is_wrapped_number());

@@ -51,7 +51,8 @@ TEST_CASE("call i is node i, value j is value j, with names, bytes and numbers",
   REQUIRE(graph.value_count() == recording.values.size());
   CHECK(graph.node(NodeId{0}).name == "encoder/add");
   CHECK(graph.node(NodeId{0}).op == "aten::add");
-  CHECK_THAT(graph.node(NodeId{0}).extra, contains("\"overload\":\"Tensor\""));
+  CHECK_THAT(graph.node(NodeId{0}).extra, contains("\"overload\":\"Scalar\""));
+  CHECK_THAT(graph.node(NodeId{0}).extra, contains("\"other\":1"));
   CHECK_THAT(graph.node(NodeId{0}).extra, contains("\"alpha\":1"));
   CHECK_THAT(graph.node(NodeId{1}).extra, contains("\"dim\":0"));
   const ValueId sum = graph.outputs(NodeId{0})[0];
@@ -69,7 +70,8 @@ TEST_CASE("a view of something persistent is read together with it, and each inp
   recording.values[0].persistent = true;
   recording.values[1].alias_of = ValueId{0};
   Call call;
-  for (const std::size_t v : {std::size_t{1}, std::size_t{2}, std::size_t{2}}) call.reads.push_back({0, -1, ValueId{v}});
+  for (const std::size_t v : {std::size_t{1}, std::size_t{2}, std::size_t{2}})
+    call.reads.push_back({0, -1, ValueId{v}});
   CHECK((inputs_of(recording, call) == std::vector{ValueId{1}, ValueId{0}, ValueId{2}}));
   call.updates.push_back(ValueId{0});  // what it writes is no input
   CHECK((inputs_of(recording, call) == std::vector{ValueId{1}, ValueId{2}}));
@@ -78,8 +80,10 @@ TEST_CASE("a view of something persistent is read together with it, and each inp
 TEST_CASE("an offset is told from the value that brought the storage", "[graph_of]") {
   Recording recording;
   recording.values.resize(2);
-  recording.values[0].geometry = {.sizes = {4}, .strides = {1}, .offset = 10, .dtype = torch::kFloat};
-  recording.values[1].geometry = {.sizes = {2}, .strides = {1}, .offset = 12, .dtype = torch::kFloat};
+  recording.values[0].geometry = {
+      .sizes = {4}, .strides = {1}, .offset = 10, .dtype = torch::kFloat};
+  recording.values[1].geometry = {
+      .sizes = {2}, .strides = {1}, .offset = 12, .dtype = torch::kFloat};
   recording.values[1].alias_of = ValueId{0};
   CHECK(relative_offset(recording, ValueId{1}) == 2);
   recording.values[1].geometry.dtype = torch::kDouble;

@@ -42,7 +42,8 @@ struct Reading {
 
 }  // namespace
 
-TEST_CASE("a known tensor is its value, and one that shares its storage a view of it", "[operands]") {
+TEST_CASE("a known tensor is its value, and one that shares its storage a view of it",
+          "[operands]") {
   const Tensor x = torch::ones({4, 2}), other = torch::ones({4, 2});
   Reading r;
   const ValueId v = r.add(x);
@@ -78,12 +79,14 @@ TEST_CASE("what was made behind the dispatcher, or is no plain memory, refuses t
   CHECK_THAT(unseen.refusal(), contains("was made in the step behind the dispatcher"));
   Reading sparse;
   CHECK_FALSE(sparse.read(made.to_sparse()).valid());
-  CHECK_THAT(sparse.refusal(), contains("reads a tensor that is not plain strided memory (Sparse)"));
+  CHECK_THAT(sparse.refusal(),
+             contains("reads a tensor that is not plain strided memory (Sparse)"));
 }
 
-TEST_CASE("a view of a parameter that was made outside refuses the step, and one of an activation "
-          "becomes an alias call",
-          "[operands]") {
+TEST_CASE(
+    "a view of a parameter that was made outside refuses the step, and one of an activation "
+    "becomes an alias call",
+    "[operands]") {
   const Tensor x = torch::ones({4, 2});
   Reading outside;
   static_cast<void>(outside.add(x));

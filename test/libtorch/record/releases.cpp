@@ -17,15 +17,15 @@ namespace {
 
 struct Tables : RecordingTables {
   Tensor weight = torch::ones({4}), activation = torch::ones({4});
-  ValueId persistent =
-      add_persistent(weight, Origin::parameter, 0, Role::parameter, "weight");
+  ValueId persistent = add_persistent(weight, Origin::parameter, 0, Role::parameter, "weight");
   StorageIndex made = records().add(activation.storage());
   ValueId owner = add_owner({.geometry = geometry_of(activation), .bytes = 16_B}, made);
 };
 
 }  // namespace
 
-TEST_CASE("a release is a call that reads the storage's last version, and stands where it happened") {
+TEST_CASE(
+    "a release is a call that reads the storage's last version, and stands where it happened") {
   Tables tables;
   Releases releases(tables);
   const ValueId written = tables.add_value({.overwrites = tables.owner}, tables.made);

@@ -79,9 +79,8 @@ TEST_CASE("a write makes a new version of what was made in the step", "[results]
   n.operands.add_known(x, Origin::input, 0, Role::input, "x");
   Tensor h;
   const ValueId first = n.relu(x, h).results[0].value;
-  const Call& call = n.note("aten::relu_", "", {h}, [&]() -> std::vector<c10::IValue> {
-    return {torch::relu_(h)};
-  });
+  const Call& call = n.note("aten::relu_", "", {h},
+                            [&]() -> std::vector<c10::IValue> { return {torch::relu_(h)}; });
   REQUIRE(call.results.size() == 1);
   CHECK(call.results[0].from == ResultSlot::From::argument);
   const ValueId second = call.results[0].value;
@@ -97,9 +96,8 @@ TEST_CASE("a write to what was there before the step is an update, and is not ru
   Tensor weight = torch::ones({4});
   Noting n;
   n.operands.add_known(weight, Origin::parameter, 0, Role::parameter, "weight");
-  const Call& call = n.note("aten::relu_", "", {weight}, [&]() -> std::vector<c10::IValue> {
-    return {torch::relu_(weight)};
-  });
+  const Call& call = n.note("aten::relu_", "", {weight},
+                            [&]() -> std::vector<c10::IValue> { return {torch::relu_(weight)}; });
   REQUIRE(call.updates.size() == 1);
   CHECK(call.updates[0] == n.owner(weight));
   CHECK(call.results.empty());
@@ -115,8 +113,7 @@ TEST_CASE("running statistics are updated by a call that may run again", "[resul
   const std::vector<c10::IValue> arguments{x, Tensor(), Tensor(), mean, var, true, 0.1, 1e-5};
   const Call& call =
       n.note("aten::native_batch_norm", "", arguments, [&]() -> std::vector<c10::IValue> {
-        const auto [y, m, v] =
-            torch::native_batch_norm(x, {}, {}, mean, var, true, 0.1, 1e-5);
+        const auto [y, m, v] = torch::native_batch_norm(x, {}, {}, mean, var, true, 0.1, 1e-5);
         return {y, m, v};
       });
   CHECK(call.updates.size() == 2);
@@ -128,9 +125,8 @@ TEST_CASE("a result over a known storage is a view, and allocates nothing", "[re
   const Tensor x = torch::ones({4, 2});
   Noting n;
   n.operands.add_known(x, Origin::input, 0, Role::input, "x");
-  const Call& call = n.note("aten::t", "", {x}, [&]() -> std::vector<c10::IValue> {
-    return {x.t()};
-  });
+  const Call& call =
+      n.note("aten::t", "", {x}, [&]() -> std::vector<c10::IValue> { return {x.t()}; });
   REQUIRE(call.results.size() == 1);
   CHECK(n.tables.value(call.results[0].value).alias_of == n.owner(x));
   CHECK(n.tables.view_of(n.tables.storage_of(x), x.t()) == call.results[0].value);
@@ -159,10 +155,8 @@ TEST_CASE("a list's elements are results each, and an object refuses the call", 
   const Tensor x = torch::ones({4, 2});
   Noting n;
   n.operands.add_known(x, Origin::input, 0, Role::input, "x");
-  const Call& split =
-      n.note("aten::unbind", "int", {x, 0}, [&]() -> std::vector<c10::IValue> {
-        return {torch::unbind(x, 0)};
-      });
+  const Call& split = n.note("aten::unbind", "int", {x, 0},
+                             [&]() -> std::vector<c10::IValue> { return {torch::unbind(x, 0)}; });
   REQUIRE(split.results.size() == 4);
   for (std::int32_t i = 0; i < 4; ++i)
     CHECK(split.results[static_cast<std::size_t>(i)].element == i);

@@ -7,35 +7,19 @@
 #include <reprise_test/catch.hpp>
 
 #include <reprise/libtorch/residency/tombstone.hpp>
+#include <reprise_test/block_listener.hpp>
 
 using namespace reprise;
 using namespace reprise::residency;
 using namespace reprise::tensors;
+using namespace reprise::testing;
 using torch::Tensor;
 
 namespace {
 
-struct Listener final : BlockListener {
-  std::vector<StorageIndex> freed{};
-  std::vector<Tombstone*> kept{};
-  bool keeps = false;
-
-  bool tombstone_freed(Tombstone& tombstone) override {
-    freed.push_back(tombstone.storage);
-    if (keeps) kept.push_back(&tombstone);
-    return keeps;
-  }
-  void make_room(Bytes) override {}
-  bool keep(void*, std::uint32_t) override { return false; }
-  Entry try_enter() override { return Entry::entered; }
-  void leave() override {}
-  void touched(std::uint32_t, bool) override {}
-  void was_opened(std::uint32_t, bool) override {}
-};
-
 struct Emptied {
   StorageRecords records{};
-  Listener listener{};
+  NotingListener listener{};
   EmptiedStorages emptied{records, listener};
 };
 
@@ -57,20 +41,20 @@ TEST_CASE("a storage under a tombstone has no bytes, says why, and gets them aga
   CHECK_FALSE(e.records.emptied(s));
   CHECK(e.records[s].residency.tombstone == nullptr);
   CHECK(view.sum().item<double>() == 28);
-  CHECK(e.listener.freed.empty());
+  CHECK(e.listener.emptied_deaths.empty());
 }
 
 TEST_CASE("the listener hears when the last tensor over an emptied storage dies") {
   Emptied e;
-  e.listener.keeps = GENERATE(false, true);
+  e.listener.keeps_tombstones = GENERATE(false, true);
   Tensor t = torch::ones({8});
   const StorageIndex s = e.records.add(t.storage());
   const c10::DataPtr bytes = e.emptied.replace_by_tombstone(s, "'t' was evicted");
   Tombstone* const tombstone = e.records[s].residency.tombstone;
   t.reset();
-  CHECK(e.listener.freed == std::vector<StorageIndex>{s});
-  if (!e.listener.keeps) return;
-  REQUIRE(e.listener.kept == std::vector<Tombstone*>{tombstone});
+  CHECK(e.listener.emptied_deaths == std::vector<StorageIndex>{s});
+  if (!e.listener.keeps_tombstones) return;
+  REQUIRE(e.listener.tombstones == std::vector<Tombstone*>{tombstone});
   CHECK(tombstone->listener == &e.listener);
   delete tombstone;
 }
@@ -83,5 +67,5 @@ TEST_CASE("of a tombstone that was forgotten nobody hears") {
   e.emptied.forget_tombstone(s);
   e.emptied.forget_tombstone(s);
   t.reset();
-  CHECK(e.listener.freed.empty());
+  CHECK(e.listener.emptied_deaths.empty());
 }

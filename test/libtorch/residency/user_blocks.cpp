@@ -7,31 +7,19 @@
 #include <reprise_test/catch.hpp>
 
 #include <reprise/libtorch/residency/user_blocks.hpp>
+#include <reprise_test/block_listener.hpp>
 
 using namespace reprise;
 using namespace reprise::residency;
+using namespace reprise::testing;
 using namespace reprise::literals;
 using torch::Tensor;
 
 namespace {
 
-struct Listener final : BlockListener {
-  std::vector<std::uint32_t> freed{};
-  bool tombstone_freed(Tombstone&) override { return false; }
-  void make_room(Bytes) override {}
-  bool keep(void*, std::uint32_t s) override {
-    freed.push_back(s);
-    return false;
-  }
-  Entry try_enter() override { return Entry::entered; }
-  void leave() override {}
-  void touched(std::uint32_t, bool) override {}
-  void was_opened(std::uint32_t, bool) override {}
-};
-
 struct Looking {
   StorageRecords records{};
-  Listener listener{};
+  NotingListener listener{};
   UserBlocks blocks;
   explicit Looking(UserBlocks::Listening listening = UserBlocks::Listening::on)
       : blocks(records, listener, listening) {}
@@ -69,7 +57,8 @@ TEST_CASE("what is elsewhere is not looked at", "[user_blocks]") {
   }
 }
 
-TEST_CASE("nobody hears of the end of a block that is shared, or not listened to", "[user_blocks]") {
+TEST_CASE("nobody hears of the end of a block that is shared, or not listened to",
+          "[user_blocks]") {
   Looking l;
   Tensor t = torch::ones({256}), u = torch::ones({256});
   const StorageIndex s = l.add(t);

@@ -19,10 +19,10 @@ TEST_CASE("a tensor's geometry is its sizes, strides, offset and type, whatever 
   CHECK(column.offset == 3);
   CHECK(column.dtype == torch::kFloat);
   CHECK(column == geometry_of(t.clone().select(1, 3)));
-  CHECK_FALSE(column == geometry_of(t.select(1, 2)));                     // offset
-  CHECK_FALSE(column == geometry_of(t.select(1, 3).narrow(0, 0, 3)));     // sizes
-  CHECK_FALSE(column == geometry_of(t.view({-1}).narrow(0, 3, 4)));       // strides
-  CHECK_FALSE(column == geometry_of(t.to(torch::kInt).select(1, 3)));     // type
+  CHECK_FALSE(column == geometry_of(t.select(1, 2)));                  // offset
+  CHECK_FALSE(column == geometry_of(t.select(1, 3).narrow(0, 0, 3)));  // sizes
+  CHECK_FALSE(column == geometry_of(t.view({-1}).narrow(0, 3, 4)));    // strides
+  CHECK_FALSE(column == geometry_of(t.to(torch::kInt).select(1, 3)));  // type
 }
 
 TEST_CASE("a tensor over another storage lies there as its geometry says") {
@@ -35,7 +35,8 @@ TEST_CASE("a tensor over another storage lies there as its geometry says") {
   CHECK_FALSE(again.is_inference());
 }
 
-TEST_CASE("lazy conjugates and negatives, and numbers that were wrapped, are part of the geometry") {
+TEST_CASE(
+    "lazy conjugates and negatives, and numbers that were wrapped, are part of the geometry") {
   const Tensor z = torch::complex(torch::ones({3}), torch::ones({3}));
   const Tensor conjugate = torch::conj(z), imaginary = torch::imag(torch::conj(z));
   REQUIRE(conjugate.is_conj());

@@ -92,8 +92,9 @@ TEST_CASE("views, empty tensors, copies and files are known as such", "[op_facts
   CHECK(facts("aten::mm").repeatable);
 }
 
-TEST_CASE("another library's op may write all that it is given, unless it is marked or declared pure",
-          "[op_facts]") {
+TEST_CASE(
+    "another library's op may write all that it is given, unless it is marked or declared pure",
+    "[op_facts]") {
   define_once();
   assume_pure("facts_test::pure");
   CHECK(facts("facts_test::unmarked").may_write);

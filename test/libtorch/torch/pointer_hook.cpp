@@ -23,7 +23,8 @@ void note(c10::StorageImpl* storage) {
 
 }  // namespace
 
-TEST_CASE("the hook is called when a pointer is taken, once, and only if LibTorch has such a hook") {
+TEST_CASE(
+    "the hook is called when a pointer is taken, once, and only if LibTorch has such a hook") {
   const Tensor t = torch::ones({4});
   c10::StorageImpl& storage = *t.storage().unsafeGetStorageImpl();
   pointers_taken = 0;

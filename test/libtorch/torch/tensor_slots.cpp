@@ -34,8 +34,12 @@ std::vector<double> numbers_of(const c10::IValue& value) {
 }  // namespace
 
 TEST_CASE("tensors are found in tuples, lists, arrays, pairs and optionals, in order") {
-  std::tuple value{number(1), std::optional{number(2)}, 3, std::vector{number(4), Tensor(), number(5)},
-                   std::pair{number(6), std::string("7")}, std::optional<Tensor>{},
+  std::tuple value{number(1),
+                   std::optional{number(2)},
+                   3,
+                   std::vector{number(4), Tensor(), number(5)},
+                   std::pair{number(6), std::string("7")},
+                   std::optional<Tensor>{},
                    std::array{number(8)}};
   CHECK(numbers_in(value) == std::vector<double>{1, 2, 4, 5, 6, 8});
   CHECK(numbers_in(3).empty());

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <reprise/libtorch/guided/recompute_cone.hpp>
+#include <reprise_test/block_listener.hpp>
 #include <reprise_test/catch.hpp>
 
 namespace reprise::testing {
@@ -26,22 +27,11 @@ struct HandMadeStep {
     NodeId node{};  ///< none: from before the step
   };
 
-  /// Hears of nothing: no block of the step is ever touched.
-  struct Nobody final : BlockListener {
-    bool tombstone_freed(Tombstone&) override { return false; }
-    void make_room(Bytes) override {}
-    bool keep(void*, std::uint32_t) override { return false; }
-    Entry try_enter() override { return Entry::entered; }
-    void leave() override {}
-    void touched(std::uint32_t, bool) override {}
-    void was_opened(std::uint32_t, bool) override {}
-  };
-
   std::vector<torch::Tensor> tensors{};  ///< by storage
   RecordingTables tables{};
   SpillFile file{};
-  Nobody nobody{};
-  Residency residency{tables.records(), file, nobody, UserBlocks::Listening::off};
+  NotingListener listener{};
+  Residency residency{tables.records(), file, listener, UserBlocks::Listening::off};
   Lineage lineage{tables, residency};
 
   Made input() {
