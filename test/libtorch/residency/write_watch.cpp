@@ -67,19 +67,22 @@ TEST_CASE("the owner is told before the middle of a watched storage is written",
 TEST_CASE("a write to the edges is found by comparing, as is one to a small storage",
           "[write_watch]") {
   if (!ProtectedBlocks::available()) return;
-  const std::int64_t count = GENERATE(many, std::int64_t{16});
-  Watched w(count);
-  CHECK_FALSE(w.watch.edges_written(w.s));
-  w.numbers[0] = 5;
-  CHECK(w.watch.edges_written(w.s));
-  CHECK(w.listener.written.empty());
-  {
-    const WriteWatch::OldEdges old(w.watch, w.s);
-    CHECK(w.numbers[0] == 0);
+  for (const std::int64_t count : {many, std::int64_t{16}}) {
+    INFO(count << " numbers");
+    Watched w(count);
+    REQUIRE(w.numbers != nullptr);
     CHECK_FALSE(w.watch.edges_written(w.s));
+    w.numbers[0] = 5;
+    CHECK(w.watch.edges_written(w.s));
+    CHECK(w.listener.written.empty());
+    {
+      const WriteWatch::OldEdges old(w.watch, w.s);
+      CHECK(w.numbers[0] == 0);
+      CHECK_FALSE(w.watch.edges_written(w.s));
+    }
+    CHECK(w.numbers[0] == 5);
+    CHECK_FALSE(w.records[w.s].residency.writes_watched);
   }
-  CHECK(w.numbers[0] == 5);
-  CHECK_FALSE(w.records[w.s].residency.writes_watched);
 }
 
 TEST_CASE("after the end of a watch nobody is told", "[write_watch]") {
