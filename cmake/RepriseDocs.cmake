@@ -12,6 +12,9 @@
 #   // HoleList h;
 #   // h.take(10);        // 0
 #   // ```
+#
+# Whoever compiles the output opens the namespace reprise and no room, as users do. The example of a
+# header that exports no name, the inside of its room, sees that room as well.
 function(reprise_extract_code output)
   set(functions "")
   set(count 0)
@@ -20,8 +23,12 @@ function(reprise_extract_code output)
     get_filename_component(stem "${page}" NAME_WE)
     file(READ "${page}" rest)
     set(fence "```")
+    set(opens "")
     if(page MATCHES "[.]hpp$")
       set(fence "// ```")
+      if(NOT rest MATCHES "\nnamespace reprise {\nusing " AND rest MATCHES "namespace (reprise::[a-z]+) {")
+        set(opens "using namespace ${CMAKE_MATCH_1};\n")
+      endif()
     endif()
     while(TRUE)
       string(FIND "${rest}" "${fence}cpp\n" start)
@@ -45,7 +52,7 @@ function(reprise_extract_code output)
       endif()
       string(REGEX REPLACE "#include[^\n]*\n" "" code "${code}")
       math(EXPR count "${count} + 1")
-      string(APPEND functions "[[maybe_unused]] void ${stem}_${count}() {\n${code}}\n\n")
+      string(APPEND functions "[[maybe_unused]] void ${stem}_${count}() {\n${opens}${code}}\n\n")
     endwhile()
   endforeach()
   file(CONFIGURE OUTPUT "${output}" CONTENT "static constexpr int blocks_in_documents = ${count};\n\n@functions@" @ONLY)

@@ -36,14 +36,6 @@
 namespace {
 
 using namespace reprise;
-using namespace reprise::base;
-using namespace reprise::packing;
-using namespace reprise::graphs;
-using namespace reprise::profiling;
-using namespace reprise::planning;
-using namespace reprise::rewriting;
-using namespace reprise::pipelines;
-using namespace reprise::reporting;
 using namespace reprise::literals;
 
 void my_logger(const std::string&) {}
@@ -57,12 +49,12 @@ struct HeaderExamples {
   GraphAdapter<StepGraph>::edge_descriptor e;
   Schedule schedule;
   PlanRequest request;
-  PlanFunction planner;
+  reprise::planning::PlanFunction planner;
   Plan plan;
   reprise_test::FakeStep captured;
   Profile profile;
   std::vector<ActivationMetrics> metrics;
-  std::vector<BatchMemory> batches;
+  std::vector<reprise::reporting::BatchMemory> batches;
   std::vector<Microseconds> measured;
   std::vector<std::byte> first, second;
   std::ofstream file, dot_file, svg_file;

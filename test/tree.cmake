@@ -222,6 +222,40 @@ if(includes)
   message(SEND_ERROR "headers include what reprise-config.cmake.in does not ask for: ${includes}")
 endif()
 
+# Each header of the LibTorch side is taken in hand alone by the test of the same name, or it is in this list: with the reason
+# why it cannot be, or the tests that it is seen by.
+set(not_alone
+  # what is only told, and decides nothing
+  "guided/step_counters" "options/(memory_budget|step)_options" "options/run_options" "record/op_timer" "record/recorder_hooks"
+  "train_step/step_stages"
+  # needs no LibTorch: replay/policies.cpp
+  "replay/(observer|step_memory)"
+  # the fronts, and what cannot run without a whole step of theirs: checkpoint.cpp; memory_budget.cpp, guided*.cpp,
+  # training_loops.cpp and wild/; train_step.cpp, random_programs.cpp
+  "(checkpoint|checkpointed|memory_budget|train_step)" "checkpoint/.*"
+  "guided/(budget_step|call_runner|guided_step|occurrence_runner|online_eviction|op_notes|plan_choice|plan_follower)"
+  "guided/(pointer_access|rematerializer|step_parts)"
+  "train_step/(known_step|replay_runner|step_capture|step_check|step_engine|step_meter|step_planning)"
+  "residency/storage_events"                                   # residency/residency.cpp
+  "guided/(guided_meter|known_sequences|slow_steps)"           # reports.cpp, memory_budget.cpp, tight_budgets.cpp
+  "guided/summand_takeover" "device/cpu/block_takeover"        # record/gradient_sums.cpp
+  "device/cpu/(byte_counter|memory_counter|step_bytes)"        # device/cpu/counting_allocator.cpp, page_blocks.cpp
+  "options/(reports|step_report)"                              # reports.cpp, options/summaries.cpp
+  "pipeline/(default_pipeline|profiled_ops)"                   # examples/custom_pipeline.cpp, profiler.cpp
+  "replay/(isolated_ops|step_observer|step_runner)"            # profiler.cpp
+  "replay/(libtorch_backend|program)"                          # record/capture.cpp, random_programs.cpp
+  "torch/module_state"                                         # train_step/signature.cpp
+)
+list(JOIN not_alone "|" not_alone)
+file(GLOB_RECURSE headers RELATIVE "${SOURCE_DIR}/include/reprise/libtorch" "${SOURCE_DIR}/include/reprise/libtorch/*.hpp")
+foreach(header IN LISTS headers)
+  string(REGEX REPLACE "[.]hpp$" "" name "${header}")
+  if(EXISTS "${SOURCE_DIR}/test/libtorch/${name}.cpp" OR name MATCHES "^(${not_alone})$")
+    continue()
+  endif()
+  message(SEND_ERROR "include/reprise/libtorch/${header} has no test/libtorch/${name}.cpp, and is not in test/tree.cmake's list of what cannot be taken alone")
+endforeach()
+
 # A test that is in no list is not run. (test/cuda is compiled and run by scripts/check-cuda.)
 file(READ "${SOURCE_DIR}/test/CMakeLists.txt" lists)
 file(GLOB_RECURSE tests RELATIVE "${SOURCE_DIR}/test" "${SOURCE_DIR}/test/*.cpp")

@@ -29,23 +29,6 @@
 namespace {
 
 using namespace reprise;
-using namespace reprise::base;
-using namespace reprise::packing;
-using namespace reprise::graphs;
-using namespace reprise::profiling;
-using namespace reprise::planning;
-using namespace reprise::rewriting;
-using namespace reprise::pipelines;
-using namespace reprise::reporting;
-using namespace reprise::cpu;
-using namespace reprise::tensors;
-using namespace reprise::residency;
-using namespace reprise::recording;
-using namespace reprise::replaying;
-using namespace reprise::options;
-using namespace reprise::checkpointing;
-using namespace reprise::guided;
-using namespace reprise::training;
 using namespace reprise::literals;
 
 torch::nn::Sequential model(torch::nn::Linear(4, 4)), block = model, layers = model;

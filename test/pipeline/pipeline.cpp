@@ -10,6 +10,7 @@
 #include <reprise_test/backend_archetype.hpp>
 #include <reprise_test/catch.hpp>
 #include <reprise_test/fake_step.hpp>
+#include <reprise_test/plan_archetypes.hpp>
 #include <reprise_test/profile_archetypes.hpp>
 #include <reprise_test/random_graphs.hpp>
 
@@ -135,11 +136,14 @@ TEST_CASE("a strategy is chosen by name when the program runs") {
 }
 
 TEST_CASE("a pipeline asks no more of its stages than the concepts say") {
-  using Least = Pipeline<Profiler<reprise_test::TimerArchetype, reprise_test::MemProbeArchetype>,
-                         Planner<NoCost, NeverRecompute>, Rewriter<reprise_test::BackendArchetype>>;
-  Least pipeline{Profiler{reprise_test::TimerArchetype{1}, reprise_test::MemProbeArchetype{1}},
-                 Planner<NoCost, NeverRecompute>{},
-                 Rewriter{reprise_test::BackendArchetype::make()}};
+  using namespace reprise_test;
+  using Least = Pipeline<Profiler<TimerArchetype, MemProbeArchetype>,
+                         Planner<CostModelArchetype, StrategyArchetype>, Rewriter<BackendArchetype>,
+                         AnalysisArchetype>;
+  Least pipeline{
+      Profiler{TimerArchetype{1}, MemProbeArchetype{1}},
+      Planner<CostModelArchetype, StrategyArchetype>{StrategyArchetype{1}, CostModelArchetype{1}},
+      Rewriter{BackendArchetype::make()}, AnalysisArchetype{1}};
   Step step{{.graph = chain_step(4)}};
   static_cast<void>(pipeline.compile(step, {.budget = 1_GiB}));
   CHECK(step.runs == 4);

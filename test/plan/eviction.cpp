@@ -13,15 +13,6 @@ namespace {
 
 const auto any = [](std::uint32_t) { return true; };
 
-/// The smallest model of EvictionPolicy.
-struct EvictionArchetype {
-  void touch(std::uint32_t, const EvictionCandidate&) {}
-  void erase(std::uint32_t) {}
-  std::optional<std::uint32_t> pick(std::uint64_t, bool (*)(std::uint32_t)) const {
-    return std::nullopt;
-  }
-};
-static_assert(EvictionPolicy<EvictionArchetype>);
 static_assert(EvictionPolicy<NullEviction>);
 static_assert(EvictionPolicy<LeastRecentlyUsed>);
 static_assert(EvictionPolicy<LargestFirst>);

@@ -265,47 +265,6 @@ TEST_CASE("storages can be emptied under autograd and refilled from a recomputat
     CHECK(same_bits(model->parameters()[i].grad(), expected[i]));
 }
 
-TEST_CASE("only memory of the counting allocator is ever taken") {
-  float mine[4] = {1, 2, 3, 4};
-  const auto blob = torch::from_blob(mine, {4});
-  const auto ours = torch::ones({4});
-  StorageRecords table;
-  const StorageIndex foreign = table.add(blob.storage());
-  const StorageIndex own = table.add(ours.storage());
-  CHECK_THROWS_AS(table.empty(foreign), Error);
-  const Bytes before = cpu_memory().live();
-  c10::DataPtr taken = table.empty(own);
-  CHECK_THROWS_AS(table.empty(own), Error);
-  CHECK(ours.storage().data() == nullptr);
-  table.refill(own, std::move(taken));
-  CHECK_THROWS_AS(table.refill(own, c10::DataPtr()), Error);
-  CHECK(ours.sum().item<float>() == 4);
-  CHECK(cpu_memory().live() == before);
-}
-
-TEST_CASE("a tensor lies as its own geometry says, and as no other") {
-  const Tensor h = torch::ones({4, 8});
-  const std::vector<Tensor> all{h,
-                                h.t(),
-                                h.narrow(0, 1, 2),
-                                h.narrow(0, 0, 2),
-                                h.view({8, 4}),
-                                h.view(torch::kInt),
-                                h.select(1, 0),
-                                h.as_strided({4, 8}, {1, 4}),
-                                torch::view_as_complex(h.view({4, 4, 2})),
-                                torch::view_as_complex(h.view({4, 4, 2})).conj(),
-                                torch::ones({}),
-                                h[0][0]};
-  for (const Tensor& a : all)
-    for (const Tensor& b : all)
-      CHECK(lies_as(a, geometry_of(b)) == (geometry_of(a) == geometry_of(b)));
-  Tensor number = torch::ones({});
-  number.unsafeGetTensorImpl()->set_wrapped_number(true);
-  CHECK(lies_as(number, geometry_of(number)));
-  CHECK_FALSE(lies_as(number, geometry_of(torch::ones({}))));
-}
-
 TEST_CASE("an op costs the recorder the same at the end of a long chain of writes in place") {
   const torch::NoGradGuard no_grad;
   const auto microseconds_an_op = [](int ops) {

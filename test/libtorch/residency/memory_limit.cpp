@@ -54,34 +54,6 @@ std::shared_ptr<Deep> deep() {
 
 }  // namespace
 
-TEST_CASE("a spill file gives back what was written, and reuses its room") {
-  SpillFile file;
-  const std::string a(1000, 'a'), b(500, 'b');
-  const auto first = file.write(a.data(), a.size());
-  const auto second = file.write(b.data(), b.size());
-  std::string read(1000, ' ');
-  file.read(first, read.data());
-  CHECK(read == a);
-  file.release(first);
-  const auto third = file.write(b.data(), b.size());
-  CHECK(third.offset == first.offset);
-  CHECK(file.size() == 1500_B);
-  read.resize(500);
-  file.read(second, read.data());
-  CHECK(read == b);
-}
-
-TEST_CASE("a folder that is not there is an error that names it") {
-  SpillFile file{"/no/such/folder"};
-  try {
-    static_cast<void>(file.write("x", 1));
-    FAIL("write should have thrown");
-  } catch (const Error& e) {
-    CHECK(e.code() == Errc::io);
-    CHECK(std::string(e.what()).find("/no/such/folder") != std::string::npos);
-  }
-}
-
 TEST_CASE("a full disk is an error that says so, and the step's tensors come back") {
   rlimit before{};
   ::getrlimit(RLIMIT_FSIZE, &before);

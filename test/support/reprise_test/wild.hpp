@@ -80,8 +80,7 @@ inline WildOutcome run_wild(const std::function<Program()>& make, const Referenc
     bytes = start - expected.start + expected.floor +
             share_of(mode.share, expected.eager - expected.floor);
   MemoryBudgetOptions options = wild.options;
-  options.run.planner = plan_by_bytes;
-  options.run.planning.effort = 0.1;
+  options.run.planner = plan_once;
   options.plan_in_background = false;
   options.over_budget = OverBudget::go_on;
   options.run.verify_every = mode.verify ? 1 : 0;

@@ -1,0 +1,81 @@
+// When two steps made the same sequence of ops.
+
+#include <functional>
+
+#include <reprise_test/lineages.hpp>
+
+#include <reprise/libtorch/guided/guided_stream.hpp>
+
+using namespace reprise;
+using namespace reprise::guided;
+using namespace reprise::testing;
+
+namespace {
+
+/// x, h = relu(x), y = relu(h), and what `change` makes of it.
+Recording sequence(const std::function<void(Recording&)>& change = [](Recording&) {}) {
+  HandMadeStep step;
+  const auto x = step.input();
+  static_cast<void>(step.call({step.call({x})}));
+  change(step.recording());
+  return step.recording();
+}
+/// The same as far as its first `calls` calls.
+Recording beginning(std::size_t calls) {
+  return sequence([&](Recording& r) {
+    r.calls.resize(calls);
+    r.values.resize(calls + 1);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("equal sequences are equal, whatever numbers their ops were given", "[guided_stream]") {
+  CHECK(same_stream(sequence(), sequence()));
+  CHECK(same_stream(sequence(), sequence([](Recording& r) {
+                      r.calls[0].args.emplace_back(3);
+                      r.calls[0].time = {7};
+                      r.values[0].geometry.offset = 5;  // where in a larger tensor a batch lies
+                    })));
+}
+
+TEST_CASE("another op, operand, shape, version or permission makes another sequence",
+          "[guided_stream]") {
+  const auto differs = [](const std::function<void(Recording&)>& change) {
+    return !same_stream(sequence(), sequence(change));
+  };
+  static const OpFacts other{};
+  CHECK(differs([](Recording& r) { r.calls[1].facts = &other; }));
+  CHECK(differs([](Recording& r) { r.calls[1].kind = CallKind::release; }));
+  CHECK(differs([](Recording& r) { r.calls[1].reads[0].value = ValueId{0}; }));
+  CHECK(differs([](Recording& r) { r.calls[1].reads[0].arg = 1; }));
+  CHECK(differs([](Recording& r) { r.calls[1].reads[0].element = 0; }));
+  CHECK(differs([](Recording& r) { r.calls[1].reads.clear(); }));
+  CHECK(differs([](Recording& r) { r.calls[1].results.clear(); }));
+  CHECK(differs([](Recording& r) { r.calls[1].updates.push_back(ValueId{0}); }));
+  CHECK(differs([](Recording& r) { r.calls[1].repeatable = false; }));
+  CHECK(differs([](Recording& r) { r.calls.pop_back(); }));
+  CHECK(differs([](Recording& r) { r.values[2].bytes = Bytes{1}; }));
+  CHECK(differs([](Recording& r) { r.values[2].alias_of = ValueId{1}; }));
+  CHECK(differs([](Recording& r) { r.values[2].overwrites = ValueId{1}; }));
+  CHECK(differs([](Recording& r) { r.values[2].producer = NodeId{0}; }));
+  CHECK(differs([](Recording& r) { r.values[2].geometry.sizes = {512, 2}; }));
+  CHECK(differs([](Recording& r) { r.values[2].geometry.strides = {2}; }));
+  CHECK(differs([](Recording& r) { r.values[2].geometry.dtype = torch::kInt; }));
+}
+
+TEST_CASE("a step may become what it begins like, if its next op is the known one",
+          "[guided_stream]") {
+  const Recording known = sequence();
+  CHECK(begins_like(known, beginning(0)));
+  CHECK(begins_like(known, beginning(1)));
+  CHECK(begins_like(known, sequence()));
+  CHECK_FALSE(begins_like(beginning(1), known));
+  CHECK_FALSE(begins_like(known, sequence([](Recording& r) { r.values[1].bytes = Bytes{1}; })));
+
+  Call next = known.calls[1];
+  CHECK(begins_like(known, beginning(1), next));
+  CHECK_FALSE(begins_like(known, sequence(), next));  // there is nothing more
+  next.reads[0].value = ValueId{0};
+  CHECK_FALSE(begins_like(known, beginning(1), next));
+}
