@@ -10,6 +10,7 @@
 //   replanner.ensure(known, {.headroom = 1_GiB})       the plan does not fit any more: planned for 1 GiB
 //   replanner.ensure(known, {.headroom = 4_GiB})       over 3 % more: planned again, the cheaper of both plans stays
 //   replanner.refine(known, times, set_times)          ops take another time than at first: the next ensure() plans once more
+//   replanner.improve(known)                           what was planned in haste is to stay: the next ensure() searches thoroughly
 //
 // Headroom is what the budget leaves above the bytes that the step starts from. The front decides
 // what becomes of a plan (a program, a plan to follow): Hooks::make. Plans are made while the step
@@ -47,6 +48,9 @@ struct PlanGoal {
 struct ReplanRules {
   PlanSearchRules search{};
   bool in_background = false;  ///< else ensure() waits
+  /// Where there is no plan: one that another step has, or one that is found with first_effort, is
+  /// used until improve() has a better one made. Else first_effort is for the first plan alone.
+  bool quick_first = false;
   bool refine = true;          ///< plan once more with the times of warm ops
   std::size_t max_plans =
       16;  ///< steps that are known at once; the one used longest ago goes first
@@ -107,6 +111,8 @@ class Replanner {
     std::function<std::shared_ptr<Made>(Known&, Plan, const Again&)> make{};
     /// A smaller headroom to try first; none by default.
     std::function<std::optional<Bytes>(const Known&)> ask_first{};
+    /// Schedules of known.graph that may be good: of steps with the same ops. With quick_first.
+    std::function<std::vector<Schedule>(const Known&)> starts{};
     /// A plan has taken the place of what there was, or none was found.
     std::function<void(const Known&)> used{}, none_found{};
     std::function<void(const std::string&)> log = [](const std::string& /*text*/) {};
@@ -158,7 +164,11 @@ class Replanner {
     const auto start = std::chrono::steady_clock::now();
     const bool was_planning = known.job != nullptr;
     take(known, false);
-    if (!known.job && needs_plan(known, goal)) begin(known, goal);
+    if (!known.job && needs_plan(known, goal)) {
+      std::vector<Schedule> starts;
+      if (rules_.quick_first && hooks_.starts) starts = hooks_.starts(known);
+      if (!use_start(known, goal, starts)) begin(known, goal, std::move(starts));
+    }
     const bool waits = !rules_.in_background && known.job != nullptr;
     take(known, !rules_.in_background);
     if (waits || (was_planning && !known.job)) counters_.waited += microseconds_since(start);
@@ -192,6 +202,14 @@ class Replanner {
     ++counters_.refinements;
     hooks_.log(differ ? "ops take another time than in the first step: planned again"
                       : "planned again, with more effort than at first");
+  }
+
+  /// The step has come again: where its plan was made in haste, or is another step's, the next
+  /// ensure() searches thoroughly.
+  void improve(Known& known) {
+    if (!rules_.quick_first || !known.hasty || known.job || !known.made) return;
+    known.hasty = false;
+    known.old_times = known.made->recomputed() > 0;
   }
 
   /// Takes up a plan that has been made; `wait`: also one that is being made.
@@ -237,8 +255,9 @@ class Replanner {
   }
 
   /// Work of the front's own, where plans are made.
-  [[nodiscard]] std::shared_ptr<PlanJob> start(PlanJob::Work work) {
-    if (rules_.in_background) return planner_.submit(std::move(work));
+  [[nodiscard]] std::shared_ptr<PlanJob> start(PlanJob::Work work,
+                                               Urgency urgency = Urgency::usual) {
+    if (rules_.in_background) return planner_.submit(std::move(work), urgency);
     auto job = std::make_shared<PlanJob>(std::move(work));
     job->run();
     return job;
@@ -260,7 +279,39 @@ class Replanner {
     if (known.job) known.job->cancel();
   }
 
-  void begin(Known& known, const PlanGoal& goal) {
+  // The fastest of these that fits, as it is.
+  bool use_start(Known& known, const PlanGoal& goal, const std::vector<Schedule>& starts) {
+    if (goal.percent || (known.made && known.made->fits(goal.headroom))) return false;
+    const Schedule* best = nullptr;
+    Simulation least;
+    for (const Schedule& start : starts) {
+      const Simulation cost = simulate(*known.graph, start);
+      const bool fits = cost.valid && cost.peak - start_bytes(*known.graph) <= goal.headroom;
+      if (!fits || (best != nullptr && cost.time.count >= least.time.count)) continue;
+      best = &start;
+      least = cost;
+    }
+    if (best == nullptr) return false;
+    Plan plan;
+    plan.schedule = *best;
+    plan.budget = start_bytes(*known.graph) + goal.headroom;
+    plan.peak = least.peak;
+    plan.time = least.time;
+    try {
+      known.made = hooks_.make(known, std::move(plan), {});
+    } catch (const std::exception&) {  // one of its own, then
+      return false;
+    }
+    known.goal = goal;
+    known.headroom = goal.headroom;
+    known.unplannable = known.old_times = false;
+    known.hasty = true;
+    hooks_.log("the plan of a step with the same ops serves this one");
+    if (hooks_.used) hooks_.used(known);
+    return true;
+  }
+
+  void begin(Known& known, const PlanGoal& goal, std::vector<Schedule> starts) {
     known.goal = goal;
     if (goal.percent) known.percent = goal.percent;
     known.headroom = goal.headroom;
@@ -272,22 +323,32 @@ class Replanner {
       known.why = "the step starts with more than that";
       return;
     }
-    known.hasty =
-        rules_.refine && !known.refined && !rules_.own_costs && rules_.search.first_effort < 1;
+    const bool has_one = known.made && known.made->fits(goal.headroom);
+    const bool may_be_hasty = rules_.quick_first ? !has_one && !goal.percent
+                                                 : rules_.refine && !known.refined;
+    known.hasty = may_be_hasty && !rules_.own_costs && rules_.search.first_effort < 1;
     ++counters_.plans;
     known.found = std::make_shared<Plan>();
-    const bool has_one = known.made && known.made->fits(goal.headroom);
     PlanSearch search{.graph = known.graph,
                       .rules = rules_.search,
                       .headroom = goal.headroom,
                       .percent = goal.percent,
                       .hasty = known.hasty,
+                      .starts = std::move(starts),
                       .must_find = !has_one};
     if (hooks_.ask_first) search.ask_first = hooks_.ask_first(known);
-    known.job = start([search = std::move(search), found = known.found](std::stop_token stop) {
-      *found = search.run(std::move(stop));
-      return Schedule{};
-    });
+    if (rules_.in_background) {
+      search.yield = [this] { planner_.yield(); };
+      search.rules.planning.clock = [this, clock = rules_.search.planning.clock] {
+        return clock() - planner_.given_away();
+      };
+    }
+    known.job = start(
+        [search = std::move(search), found = known.found](std::stop_token stop) {
+          *found = search.run(std::move(stop));
+          return Schedule{};
+        },
+        known.hasty ? Urgency::soon : Urgency::usual);
   }
 
   // The cheaper of what there is and what was found stays.

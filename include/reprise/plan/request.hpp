@@ -23,6 +23,7 @@
 
 #include <reprise/base/ids.hpp>
 #include <reprise/base/units.hpp>
+#include <reprise/graph/schedule.hpp>
 
 namespace reprise::planning {
 
@@ -54,8 +55,11 @@ struct PlanRequest {
   double effort = 1;                ///< of the default amount of work: 2 searches twice as long
   std::vector<NodeId> keep{};       ///< never to be recomputed
   std::vector<NodeId> recompute{};  ///< to be recomputed where that is possible inside the budget
+  /// of this graph, to start a search from: what was found for another budget, or for other sizes
+  std::vector<Schedule> starts{};
   std::function<void(const PlanProgress&)> progress{};
   std::stop_token cancel{};                        ///< asked often; the best so far comes back
+  std::function<void()> yield{};                   ///< called as often: others may go first
   std::function<double()> clock = thread_seconds;  ///< that `seconds` are counted by
   double until = 0;  ///< what the clock says at the end; set by started()
 };
@@ -86,15 +90,18 @@ class StopSignal {
  public:
   explicit StopSignal(const PlanRequest& request)
       : cancel_(request.cancel),
+        yield_(request.yield),
         clock_(request.clock),
         until_(request.until > 0 || request.seconds <= 0 ? request.until
                                                          : clock_() + request.seconds) {}
   [[nodiscard]] bool operator()() const {
+    if (yield_) yield_();
     return cancel_.stop_requested() || (until_ > 0 && clock_() >= until_);
   }
 
  private:
   std::stop_token cancel_;
+  std::function<void()> yield_;
   std::function<double()> clock_;
   double until_;
 };
