@@ -48,7 +48,7 @@ struct Asked {
 
 /// What a loop has made, to the bit.
 struct Made {
-  std::vector<std::string> losses{};
+  std::vector<double> losses{};
   std::string parameters{};
   bool operator==(const Made&) const = default;
 };
@@ -103,7 +103,7 @@ Result run(const Loop& loop, const Asked& asked) {
   Made eager, guided;
   {
     Running running = start(loop);
-    for (int i = 0; i < asked.steps; ++i) eager.losses.push_back(bits(running.step(i)));
+    for (int i = 0; i < asked.steps; ++i) eager.losses.push_back(running.step(i).item<double>());
     for (const Tensor& p : running.parameters) eager.parameters += bits(p);
   }
   const Bounds bounds = bounds_of(loop);
@@ -121,7 +121,7 @@ Result run(const Loop& loop, const Asked& asked) {
     const double then = seconds_of_others() - before, clock = elapsed();
     {
       auto step = budget.step();
-      guided.losses.push_back(bits(running.step(i)));
+      guided.losses.push_back(running.step(i).item<double>());
     }
     const GuidedStepReport& last = budget.last();
     if (last.planned && result.first < 0) {
@@ -162,9 +162,11 @@ Asked asked_for(int argc, char** argv) {
 int main(int argc, char** argv) {
   const Asked asked = asked_for(argc, argv);
   at::set_num_threads(1);
-  std::printf("| loop | first plan in step | after s of the planner | after s | planned of 12 | last step without | "
-              "searches (refined) | planner s | all s | recomputed a step online | equal |\n"
-              "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n");
+  std::printf(
+      "| loop | first plan in step | after s of the planner | after s | planned of 12 | last step "
+      "without | "
+      "searches (refined) | planner s | all s | recomputed a step online | equal |\n"
+      "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n");
   for (const Loop& loop : first_plan::loops()) {
     if (!asked.only.empty() && loop.name.find(asked.only) == std::string::npos) continue;
     const Result r = run(loop, asked);
@@ -172,9 +174,9 @@ int main(int argc, char** argv) {
                 loop.name.c_str(), r.first, r.first_seconds, r.first_elapsed, r.planned_of_12,
                 r.last_unplanned, static_cast<long long>(r.counters.plans),
                 static_cast<long long>(r.counters.refinements), r.planner_seconds, r.elapsed,
-                r.online > 0 ? static_cast<double>(r.recomputed_online) /
-                                   static_cast<double>(r.online)
-                             : 0.,
+                r.online > 0
+                    ? static_cast<double>(r.recomputed_online) / static_cast<double>(r.online)
+                    : 0.,
                 r.equal ? "yes" : "NO");
     std::fflush(stdout);
   }

@@ -257,8 +257,8 @@ struct VaeImpl : nn::Module {
     return torch::binary_cross_entropy(again, x.flatten(1)) -
            0.5 * (1 + v - m.pow(2) - v.exp()).mean();
   }
-  nn::Sequential encoder{conv(3, 32), nn::ReLU(), conv(32, 32, 2), nn::ReLU(), conv(32, 32, 2),
-                         nn::ReLU(), nn::Flatten()};
+  nn::Sequential encoder{conv(3, 32),     nn::ReLU(), conv(32, 32, 2), nn::ReLU(),
+                         conv(32, 32, 2), nn::ReLU(), nn::Flatten()};
   nn::Sequential decoder{nn::Linear(32, 1024), nn::ReLU(), nn::Linear(1024, 1024), nn::ReLU(),
                          nn::Linear(1024, 3 * 32 * 32)};
   nn::Linear mean{32 * 64, 32}, spread{32 * 64, 32};
@@ -267,8 +267,7 @@ TORCH_MODULE(Vae);
 
 inline Running vae_loop() {
   Vae net;
-  return usual(net, adam(net),
-               [](VaeImpl& model, int i) { return model.loss(pixels(32, 32, i)); });
+  return usual(net, adam(net), [](VaeImpl& model, int i) { return model.loss(pixels(32, 32, i)); });
 }
 
 // ── attention ────────────────────────────────────────────────────────────────────────────────────
@@ -286,8 +285,8 @@ struct BlockImpl : nn::Module {
     const auto n = x.size(0), t = x.size(1), c = x.size(2);
     const auto parts = qkv(n1(x)).view({n, t, 3, heads, c / heads}).permute({2, 0, 3, 1, 4});
     const Tensor q = parts[0], k = parts[1], v = parts[2];
-    Tensor scores =
-        q.matmul(k.transpose(2, 3)) / std::sqrt(static_cast<double>(c) / static_cast<double>(heads));
+    Tensor scores = q.matmul(k.transpose(2, 3)) /
+                    std::sqrt(static_cast<double>(c) / static_cast<double>(heads));
     if (causal) scores = scores.masked_fill(torch::ones({t, t}).triu(1).to(torch::kBool), -1e9);
     const Tensor mixed = torch::softmax(scores, 3).matmul(v).transpose(1, 2).reshape({n, t, c});
     x = x + torch::dropout(mix(mixed), 0.1, is_training());
@@ -309,8 +308,10 @@ struct VitImpl : nn::Module {
     register_module("head", head = nn::Linear(width, out));
   }
   [[nodiscard]] static Tensor patches(const Tensor& x) {
-    return x.unfold(2, 4, 4).unfold(3, 4, 4).permute({0, 2, 3, 1, 4, 5}).reshape(
-        {x.size(0), -1, 48});
+    return x.unfold(2, 4, 4)
+        .unfold(3, 4, 4)
+        .permute({0, 2, 3, 1, 4, 5})
+        .reshape({x.size(0), -1, 48});
   }
   nn::Linear patch{nullptr}, head{nullptr};
   Tensor place;
@@ -340,8 +341,8 @@ inline Running mae_loop() {
             const Tensor kept = order.narrow(1, 0, 16).unsqueeze(2);
             const Tensor seen = net->patch(patches) + net->place;
             const Tensor code = net->blocks->forward(seen.gather(1, kept.expand({-1, -1, 96})));
-            const Tensor all_places = decoder->place.expand({16, 64, 96})
-                                          .scatter_add(1, kept.expand({-1, -1, 96}), code);
+            const Tensor all_places =
+                decoder->place.expand({16, 64, 96}).scatter_add(1, kept.expand({-1, -1, 96}), code);
             const Tensor again = decoder->head(decoder->blocks->forward(all_places));
             Tensor loss = torch::mse_loss(again, patches);
             loss.backward();
@@ -379,8 +380,9 @@ inline Running gpt_loop() {
             optimizer->zero_grad();
             torch::manual_seed(static_cast<std::uint64_t>(i));
             const Tensor text = torch::randint(200, {8, 65});
-            Tensor loss = torch::cross_entropy_loss(net->forward(text.narrow(1, 0, 64)).view({-1, 200}),
-                                                    text.narrow(1, 1, 64).reshape(-1));
+            Tensor loss =
+                torch::cross_entropy_loss(net->forward(text.narrow(1, 0, 64)).view({-1, 200}),
+                                          text.narrow(1, 1, 64).reshape(-1));
             loss.backward();
             nn::utils::clip_grad_norm_(net->parameters(), 1.0);
             optimizer->step();

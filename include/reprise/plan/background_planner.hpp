@@ -8,14 +8,12 @@
 // });
 // if (job->done()) use(job->take());          // or job->wait(), which blocks
 // job->cancel();                              // nobody wants it any more: never blocks
-// auto soon = planner.submit(work, Urgency::soon);     // before the others, also in the middle of one that calls planner.yield()
 // ```
 //
 // The thread starts with the first job and ends with the planner, which cancels what is under way.
-// On Linux its priority is low: where all cores are busy it takes a tenth of one.
+// A polite one has a low priority: where all cores are busy it takes a tenth of one (Linux).
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -27,14 +25,12 @@
 #include <stop_token>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #ifdef __linux__
 #include <sys/resource.h>
 #endif
 
 #include <reprise/graph/schedule.hpp>
-#include <reprise/plan/request.hpp>
 
 namespace reprise::planning {
 
@@ -97,19 +93,16 @@ inline void lower_thread_priority() {
 #endif
 }
 
-enum class Urgency : std::uint8_t {
-  usual,
-  soon,  ///< before all that are usual
-};
+enum class Politeness : std::uint8_t { usual, polite };
 
 class BackgroundPlanner {
  public:
-  BackgroundPlanner() = default;
+  explicit BackgroundPlanner(Politeness politeness = Politeness::usual) : politeness_(politeness) {}
   ~BackgroundPlanner() {
     {
       const std::lock_guard lock(guard_);
-      for (const Waiting& waiting : waiting_) waiting.job->cancel();
-      for (const auto& job : running_) job->cancel();
+      for (const auto& job : waiting_) job->cancel();
+      if (running_) running_->cancel();
     }
     if (thread_) thread_->request_stop();
     changed_.notify_all();
@@ -117,69 +110,38 @@ class BackgroundPlanner {
   BackgroundPlanner(const BackgroundPlanner&) = delete;
   BackgroundPlanner& operator=(const BackgroundPlanner&) = delete;
 
-  [[nodiscard]] std::shared_ptr<PlanJob> submit(PlanJob::Work work,
-                                                Urgency urgency = Urgency::usual) {
+  [[nodiscard]] std::shared_ptr<PlanJob> submit(PlanJob::Work work) {
     auto job = std::make_shared<PlanJob>(std::move(work));
     const std::lock_guard lock(guard_);
-    const auto behind = urgency == Urgency::usual
-                            ? waiting_.end()
-                            : std::ranges::find(waiting_, Urgency::usual, &Waiting::urgency);
-    waiting_.insert(behind, {job, urgency});
-    if (urgency == Urgency::soon) ++soon_;
+    waiting_.push_back(job);
     if (!thread_) thread_.emplace([this](const std::stop_token& stop) { run(stop); });
     changed_.notify_all();
     return job;
   }
-  /// In a job: those that are to be done soon are done now, on its thread. Nothing on another one.
-  void yield() {
-    if (soon_.load(std::memory_order_relaxed) == 0 || self_ != std::this_thread::get_id()) return;
-    const double start = thread_seconds();
-    const double before = given_away_;
-    std::unique_lock lock(guard_);
-    while (!waiting_.empty() && waiting_.front().urgency == Urgency::soon) run_next(lock);
-    given_away_ = before + thread_seconds() - start;
-  }
-  /// In a job: processor time of its thread that other jobs took in yield().
-  [[nodiscard]] double given_away() const {
-    return self_ == std::this_thread::get_id() ? given_away_ : 0;
-  }
 
  private:
-  struct Waiting {
-    std::shared_ptr<PlanJob> job{};
-    Urgency urgency{};
-  };
-
   void run(const std::stop_token& stop) {
-    self_ = std::this_thread::get_id();
-    lower_thread_priority();
+    if (politeness_ == Politeness::polite) lower_thread_priority();
     while (true) {
       std::unique_lock lock(guard_);
       changed_.wait(lock, stop, [this] { return !waiting_.empty(); });
       // asked to stop; what waited is cancelled, and done with as such
       if (waiting_.empty()) return;
-      run_next(lock);
+      running_ = std::move(waiting_.front());
+      waiting_.pop_front();
+      const std::shared_ptr<PlanJob> job = running_;
+      lock.unlock();
+      job->run();
+      lock.lock();
+      running_.reset();
     }
   }
 
-  void run_next(std::unique_lock<std::mutex>& lock) {
-    const Waiting next = std::move(waiting_.front());
-    waiting_.pop_front();
-    if (next.urgency == Urgency::soon) --soon_;
-    running_.push_back(next.job);
-    lock.unlock();
-    next.job->run();
-    lock.lock();
-    running_.pop_back();
-  }
-
+  Politeness politeness_;
   std::mutex guard_;
   std::condition_variable_any changed_;
-  std::deque<Waiting> waiting_;                    // those that are to be done soon first
-  std::vector<std::shared_ptr<PlanJob>> running_;  // each in the yield() of the one before it
-  std::atomic<int> soon_ = 0;
-  std::atomic<std::thread::id> self_{};
-  double given_away_ = 0;  // of the thread alone
+  std::deque<std::shared_ptr<PlanJob>> waiting_;
+  std::shared_ptr<PlanJob> running_;
   std::optional<std::jthread> thread_;  // last: joined first
 };
 

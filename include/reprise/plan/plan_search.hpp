@@ -9,8 +9,7 @@
 //   attempt 3   and more                                   …
 //
 // A step that waits has 5 seconds of processor time unless the user names another limit; a search
-// in the background has none. Haste bounds how much a plan is improved, never whether one is found:
-// what follows a hasty attempt that has found nothing lets others go first.
+// in the background has none. Haste bounds how much a plan is improved, never whether one is found.
 
 #include <algorithm>
 #include <cstddef>
@@ -69,7 +68,6 @@ struct PlanSearch {
   std::optional<Bytes> ask_first{};  ///< a smaller headroom that is tried first
   bool hasty = false;                ///< with first_effort and first_seconds
   std::vector<Schedule> starts{};    ///< that may be near to what is looked for
-  std::function<void()> yield{};     ///< others may go first, except before a hasty attempt
   bool must_find = true;             ///< more attempts where nothing fits
   double spent = 0;                  ///< seconds of the limit that are gone already
 
@@ -79,7 +77,6 @@ struct PlanSearch {
     request.keep_order = request.keep_order || rules.keep_order;
     request.cancel = std::move(stop);
     if (!starts.empty()) request.starts = starts;
-    if (!hasty) request.yield = yield;
     const bool limited = request.seconds > 0;
     if (!limited && rules.waited_for) request.seconds = seconds_to_wait;
     const PlanRequest whole = started(request);
@@ -90,7 +87,6 @@ struct PlanSearch {
     for (int i = 1; i < most_attempts && must_find && !best.within_budget(); ++i) {
       if (StopSignal{whole}()) break;
       request.seconds = whole.seconds > 0 ? seconds_left(whole) : 0;
-      request.yield = yield;
       if (i == 1 && hasty) {
         request.effort = rules.planning.effort;
       } else {

@@ -48,10 +48,12 @@ struct PlanGoal {
 struct ReplanRules {
   PlanSearchRules search{};
   bool in_background = false;  ///< else ensure() waits
-  /// Where there is no plan: one that another step has, or one that is found with first_effort, is
-  /// used until improve() has a better one made. Else first_effort is for the first plan alone.
+  /// In the background. Where there is no plan: one that another step has, or one that is found with first_effort, is
+  /// used until improve() has a better one made. It is searched for by a thread of its own, once;
+  /// where it finds nothing, the polite thread goes on. Else first_effort is for the first plan
+  /// alone.
   bool quick_first = false;
-  bool refine = true;          ///< plan once more with the times of warm ops
+  bool refine = true;  ///< plan once more with the times of warm ops
   std::size_t max_plans =
       16;  ///< steps that are known at once; the one used longest ago goes first
   /// The planner reckons with costs that are not the graph's times: which of two plans is better it
@@ -103,6 +105,7 @@ class Replanner {
     double spent = 0;
   };
 
+  using Schedules = std::vector<Schedule>;
   /// Searches once more, for so much headroom: for a front that finds out that what it makes of a
   /// plan takes more than the plan.
   using Again = std::function<Plan(Bytes headroom)>;
@@ -112,7 +115,7 @@ class Replanner {
     /// A smaller headroom to try first; none by default.
     std::function<std::optional<Bytes>(const Known&)> ask_first{};
     /// Schedules of known.graph that may be good: of steps with the same ops. With quick_first.
-    std::function<std::vector<Schedule>(const Known&)> starts{};
+    std::function<Schedules(const Known&)> starts{};
     /// A plan has taken the place of what there was, or none was found.
     std::function<void(const Known&)> used{}, none_found{};
     std::function<void(const std::string&)> log = [](const std::string& /*text*/) {};
@@ -165,9 +168,9 @@ class Replanner {
     const bool was_planning = known.job != nullptr;
     take(known, false);
     if (!known.job && needs_plan(known, goal)) {
-      std::vector<Schedule> starts;
+      Schedules starts;
       if (rules_.quick_first && hooks_.starts) starts = hooks_.starts(known);
-      if (!use_start(known, goal, starts)) begin(known, goal, std::move(starts));
+      if (!use_start(known, goal, starts)) begin(known, goal, Haste::allowed, std::move(starts));
     }
     const bool waits = !rules_.in_background && known.job != nullptr;
     take(known, !rules_.in_background);
@@ -231,6 +234,12 @@ class Replanner {
       known.why = "the planner threw something that is no std::exception";
     }
     known.found.reset();
+    if (known.unplannable && known.hasty && rules_.quick_first && !known.failure) {
+      known.unplannable = false;
+      begin(known, known.goal, Haste::never, hooks_.starts ? hooks_.starts(known) : Schedules{});
+      if (wait) take(known, true);
+      return;
+    }
     if (known.unplannable && hooks_.none_found) hooks_.none_found(known);
   }
   void wait() {
@@ -255,9 +264,9 @@ class Replanner {
   }
 
   /// Work of the front's own, where plans are made.
-  [[nodiscard]] std::shared_ptr<PlanJob> start(PlanJob::Work work,
-                                               Urgency urgency = Urgency::usual) {
-    if (rules_.in_background) return planner_.submit(std::move(work), urgency);
+  [[nodiscard]] std::shared_ptr<PlanJob> start(PlanJob::Work work, bool hasty = false) {
+    if (rules_.quick_first && hasty) return quick_.submit(std::move(work));
+    if (rules_.in_background) return planner_.submit(std::move(work));
     auto job = std::make_shared<PlanJob>(std::move(work));
     job->run();
     return job;
@@ -267,6 +276,8 @@ class Replanner {
   [[nodiscard]] const ReplanCounters& counters() const { return counters_; }
 
  private:
+  enum class Haste : bool { never, allowed };
+
   /// More headroom, as a share, that may save some of the recomputation.
   static constexpr double worth_planning_again = 0.03;
 
@@ -280,7 +291,7 @@ class Replanner {
   }
 
   // The fastest of these that fits, as it is.
-  bool use_start(Known& known, const PlanGoal& goal, const std::vector<Schedule>& starts) {
+  bool use_start(Known& known, const PlanGoal& goal, const Schedules& starts) {
     if (goal.percent || (known.made && known.made->fits(goal.headroom))) return false;
     const Schedule* best = nullptr;
     Simulation least;
@@ -311,7 +322,7 @@ class Replanner {
     return true;
   }
 
-  void begin(Known& known, const PlanGoal& goal, std::vector<Schedule> starts) {
+  void begin(Known& known, const PlanGoal& goal, Haste haste, Schedules starts) {
     known.goal = goal;
     if (goal.percent) known.percent = goal.percent;
     known.headroom = goal.headroom;
@@ -324,9 +335,10 @@ class Replanner {
       return;
     }
     const bool has_one = known.made && known.made->fits(goal.headroom);
-    const bool may_be_hasty = rules_.quick_first ? !has_one && !goal.percent
-                                                 : rules_.refine && !known.refined;
-    known.hasty = may_be_hasty && !rules_.own_costs && rules_.search.first_effort < 1;
+    const bool may_be_hasty =
+        rules_.quick_first ? !has_one && !goal.percent : rules_.refine && !known.refined;
+    known.hasty = haste == Haste::allowed && may_be_hasty && !rules_.own_costs &&
+                  rules_.search.first_effort < 1;
     ++counters_.plans;
     known.found = std::make_shared<Plan>();
     PlanSearch search{.graph = known.graph,
@@ -335,20 +347,14 @@ class Replanner {
                       .percent = goal.percent,
                       .hasty = known.hasty,
                       .starts = std::move(starts),
-                      .must_find = !has_one};
+                      .must_find = !has_one && !(known.hasty && rules_.quick_first)};
     if (hooks_.ask_first) search.ask_first = hooks_.ask_first(known);
-    if (rules_.in_background) {
-      search.yield = [this] { planner_.yield(); };
-      search.rules.planning.clock = [this, clock = rules_.search.planning.clock] {
-        return clock() - planner_.given_away();
-      };
-    }
     known.job = start(
         [search = std::move(search), found = known.found](std::stop_token stop) {
           *found = search.run(std::move(stop));
           return Schedule{};
         },
-        known.hasty ? Urgency::soon : Urgency::usual);
+        known.hasty);
   }
 
   // The cheaper of what there is and what was found stays.
@@ -396,7 +402,8 @@ class Replanner {
   Hooks hooks_;
   ReplanCounters counters_;
   std::list<Known> steps_;
-  BackgroundPlanner planner_;  // last: its thread ends first
+  // last: their threads end first
+  BackgroundPlanner planner_{Politeness::polite}, quick_;
 };
 
 }  // namespace reprise::planning

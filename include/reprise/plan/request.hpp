@@ -59,7 +59,6 @@ struct PlanRequest {
   std::vector<Schedule> starts{};
   std::function<void(const PlanProgress&)> progress{};
   std::stop_token cancel{};                        ///< asked often; the best so far comes back
-  std::function<void()> yield{};                   ///< called as often: others may go first
   std::function<double()> clock = thread_seconds;  ///< that `seconds` are counted by
   double until = 0;  ///< what the clock says at the end; set by started()
 };
@@ -90,18 +89,15 @@ class StopSignal {
  public:
   explicit StopSignal(const PlanRequest& request)
       : cancel_(request.cancel),
-        yield_(request.yield),
         clock_(request.clock),
         until_(request.until > 0 || request.seconds <= 0 ? request.until
                                                          : clock_() + request.seconds) {}
   [[nodiscard]] bool operator()() const {
-    if (yield_) yield_();
     return cancel_.stop_requested() || (until_ > 0 && clock_() >= until_);
   }
 
  private:
   std::stop_token cancel_;
-  std::function<void()> yield_;
   std::function<double()> clock_;
   double until_;
 };

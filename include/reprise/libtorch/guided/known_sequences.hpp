@@ -5,7 +5,7 @@
 //   step 1   a b c d e        learned and planned: A
 //   step 2   a b c d e        begins like A: A's plan is followed
 //   step 3   a b X            diverges from A at X; no other sequence begins with a b X: online from there, learned and planned: B
-//   step 4   a b X …          follows A until X, then B
+//   step 4   a b X …          follows A until X, then B; or B at once, where A and B have taken turns before
 //
 // In the background a sequence is first planned in haste, or follows what was planned for the same
 // ops of other sizes; a thorough search begins when it has followed that once. The loop's first
@@ -34,6 +34,7 @@
 #include <reprise/libtorch/record/graph_of.hpp>
 #include <reprise/plan/advice.hpp>
 #include <reprise/plan/replanner.hpp>
+#include <reprise/plan/turns.hpp>
 
 namespace reprise::guided {
 
@@ -47,12 +48,13 @@ struct GuidedStages {
 
 /// A sequence with what is known of it besides its plan.
 struct KnownSequence {
+  std::uint64_t id = 0;
   std::shared_ptr<const Recording> recording{};
   /// to follow where there is headroom for everything; none before its graph has been made
   std::shared_ptr<const PlannedStream> without_plan{};
-  Bytes floor_above{};               ///< no schedule can go below, above the start
-  Bytes needed_above{};              ///< where it went above its limit: what it needed
-  Bytes above_for_cost{};            ///< of the plan for a budget by its cost
+  Bytes floor_above{};     ///< no schedule can go below, above the start
+  Bytes needed_above{};    ///< where it went above its limit: what it needed
+  Bytes above_for_cost{};  ///< of the plan for a budget by its cost
   /// The loop's first sequence, which has not come again: not planned for this headroom yet.
   std::optional<Bytes> put_off{};
   /// What plans leave free, because the step began with a little more each time.
@@ -108,7 +110,8 @@ class KnownSequences {
 
   /// For a step that has come so far and goes on with `next`. Plans where that is needed.
   [[nodiscard]] Choice choose_or_plan(const Recording& so_far, const Call& next, Bytes headroom) {
-    for (Known& known : steps_.steps()) {
+    for (Known* candidate : in_likely_order()) {
+      Known& known = *candidate;
       if (!known.graph || known.key.put_off || !begins_like(*known.key.recording, so_far, next))
         continue;
       if (known.key.all() <= headroom) return {known.key.without_plan, known.key.all(), {}};
@@ -130,11 +133,13 @@ class KnownSequences {
         [&](const KnownSequence& key) { return same_stream(*key.recording, recording); },
         [&] {
           is_new = true;
-          return KnownSequence{.recording =
-                                   std::make_shared<const Recording>(std::move(recording))};
+          return KnownSequence{
+              .id = ++last_id_,
+              .recording = std::make_shared<const Recording>(std::move(recording))};
         });
+    turns_.note(known.key.id);
     new_in_a_row_ = is_new ? new_in_a_row_ + 1 : 0;
-    const bool first = is_new && !std::exchange(any_learned_, true);
+    const bool first = known.key.id == 1 && is_new;
     known.key.put_off.reset();
     // nothing comes again: what does will be planned when it does
     if (new_in_a_row_ > patience) return;
@@ -154,6 +159,7 @@ class KnownSequences {
     // not one of several that take turns: they enter each other's plans in the middle
     const bool again = &known == &steps_.steps().front();
     steps_.touch(known);
+    turns_.note(known.key.id);
     if (!stream.plan) return;
     if (again && steps_.wants_times(known)) return refine(known, now, headroom);
     steps_.improve(known);
@@ -255,11 +261,12 @@ class KnownSequences {
     if (known.key.put_off) known.key.put_off = headroom;
     else ensure_planned(known, headroom);
   }
-  /// Also for the plan of the loop's first sequence, which is made now.
+  /// After the loop's first step: also for its plan, which is made now.
   void wait() {
-    for (Known& known : steps_.steps()) {
-      const auto headroom = std::exchange(known.key.put_off, std::nullopt);
-      if (headroom > Bytes{0} && options_.run.max_plans > 0) ensure_planned(known, *headroom);
+    if (!steps_.steps().empty()) {
+      Known& front = steps_.steps().front();
+      const auto headroom = std::exchange(front.key.put_off, std::nullopt);
+      if (headroom > Bytes{0} && options_.run.max_plans > 0) ensure_planned(front, *headroom);
     }
     steps_.wait();
     for (Known& known : steps_.steps())
@@ -279,6 +286,15 @@ class KnownSequences {
   static constexpr Bytes unlimited{std::numeric_limits<std::int64_t>::max() / 4};
 
   [[nodiscard]] bool in_background() const { return options_.plan_in_background; }
+
+  // The one whose turn it is, then the others.
+  [[nodiscard]] std::vector<Known*> in_likely_order() {
+    std::vector<Known*> all;
+    for (Known& known : steps_.steps()) all.push_back(&known);
+    std::ranges::stable_partition(
+        all, [next = turns_.next()](const Known* known) { return known->key.id == next; });
+    return all;
+  }
 
   // A step that waits for its plan leaves its cores to it; one that goes on meanwhile does not.
   static ReplanRules rules(const MemoryBudgetOptions& options, const PlanStage& planner) {
@@ -429,7 +445,8 @@ class KnownSequences {
   std::function<void(const std::string&)> tell_;
   Steps steps_;
   int new_in_a_row_ = 0;
-  bool any_learned_ = false;
+  std::uint64_t last_id_ = 0;
+  Turns turns_;
 };
 
 }  // namespace reprise::guided
