@@ -1,7 +1,12 @@
 #include <reprise/plan/background_planner.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <stdexcept>
+
+#ifdef __linux__
+#include <sys/resource.h>
+#endif
 
 #include <reprise_test/catch.hpp>
 
@@ -66,3 +71,21 @@ TEST_CASE("a cancelled job is done, with nothing") {
   go = true;
   CHECK(second->take().empty());
 }
+
+#ifdef __linux__
+TEST_CASE("the thread of a polite planner gives way to all others, and no other thread does") {
+  const int own = getpriority(PRIO_PROCESS, 0);
+  for (const Politeness politeness : {Politeness::usual, Politeness::polite}) {
+    BackgroundPlanner planner(politeness);
+    int priority = 0;
+    planner
+        .submit([&](std::stop_token) {
+          priority = getpriority(PRIO_PROCESS, 0);
+          return Schedule{};
+        })
+        ->wait();
+    CHECK(priority == (politeness == Politeness::polite ? std::min(own + 10, 19) : own));
+    CHECK(getpriority(PRIO_PROCESS, 0) == own);
+  }
+}
+#endif

@@ -348,3 +348,104 @@ TEST_CASE("all attempts of a step that waits share one limit in seconds") {
   CHECK(stand.asked[1].effort == 1);  // haste must not make a budget unreachable
   CHECK(stand.asked[2].effort == 3);
 }
+
+namespace {
+
+/// In the background, quick plans first. What is asked is asked by one thread after the other.
+ReplanRules quick(Stand& stand) {
+  ReplanRules rules = stand.rules();
+  rules.in_background = rules.quick_first = true;
+  rules.search.first_effort = 0.25;
+  rules.search.waited_for = false;
+  return rules;
+}
+
+}  // namespace
+
+TEST_CASE("a quick plan comes first, and a better one takes its place") {
+  Stand stand;
+  Steps steps(quick(stand), stand.hooks());
+  auto& known = stand.add(steps);
+  const PlanGoal goal{.headroom = stand.above(stand.loose)};
+  stand.answer = [&](const PlanRequest& request) {
+    return request.effort < 1 ? stand.tight : stand.loose;
+  };
+  CHECK_FALSE(steps.ensure(known, goal));
+  steps.wait();
+  REQUIRE(known.made);
+  CHECK(known.made->plan.schedule == stand.tight.schedule);
+  CHECK(known.hasty);
+  CHECK(steps.ensure(known, goal));  // nothing else is begun by itself
+  CHECK(stand.asked.size() == 1);
+  CHECK(stand.asked[0].effort == 0.25);
+
+  steps.improve(known);
+  CHECK(steps.ensure(known, goal));  // the quick one serves meanwhile
+  steps.wait();
+  CHECK(known.made->plan.schedule == stand.loose.schedule);
+  REQUIRE(stand.asked.size() == 2);
+  CHECK(stand.asked[1].effort == 1);
+  steps.improve(known);  // as good as it gets
+  CHECK(steps.ensure(known, goal));
+  steps.wait();
+  CHECK(stand.asked.size() == 2);
+
+  // it does not fit any more: quick again
+  static_cast<void>(steps.ensure(known, {.headroom = stand.above(stand.tight)}));
+  steps.wait();
+  REQUIRE(stand.asked.size() == 3);
+  CHECK(stand.asked[2].effort == 0.25);
+}
+
+TEST_CASE("where a quick search finds nothing it is searched thoroughly, and told of once") {
+  Stand stand;
+  Steps steps(quick(stand), stand.hooks());
+  auto& known = stand.add(steps);
+  const PlanGoal goal{.headroom = stand.above(stand.tight)};
+  stand.answer = [&](const PlanRequest& request) {
+    return request.effort < 1 ? stand.loose : stand.tight;
+  };
+  CHECK_FALSE(steps.ensure(known, goal));
+  steps.wait();
+  CHECK(stand.none == 0);
+  REQUIRE(known.made);
+  CHECK(known.made->plan.schedule == stand.tight.schedule);
+  CHECK_FALSE(known.hasty);
+  CHECK(stand.asked.size() == 2);
+
+  stand.answer = [&](const PlanRequest&) { return stand.loose; };
+  auto& other = stand.add(steps, "b");
+  static_cast<void>(steps.ensure(other, goal));
+  steps.wait();
+  CHECK(stand.none == 1);
+  CHECK(other.unplannable);
+  CHECK(stand.asked.size() == 2 + 1 + 3);  // in haste, and three attempts
+}
+
+TEST_CASE("what another step follows is used at once where it fits, the fastest of all") {
+  Stand stand;
+  Steps::Hooks hooks = stand.hooks();
+  std::vector<Schedule> starts;
+  hooks.starts = [&](const Steps::Known&) { return starts; };
+  Steps steps(quick(stand), hooks);
+  starts = {stand.tight.schedule, Schedule{NodeId{3}}, stand.loose.schedule};
+  auto& known = stand.add(steps);
+  const PlanGoal goal{.headroom = stand.above(stand.loose)};
+  REQUIRE(steps.ensure(known, goal));
+  CHECK(known.made->plan.schedule == stand.loose.schedule);
+  CHECK(stand.asked.empty());
+  CHECK(known.hasty);
+
+  steps.improve(known);  // a search starts from them
+  CHECK(steps.ensure(known, goal));
+  steps.wait();
+  REQUIRE(stand.asked.size() == 1);
+  CHECK(stand.asked[0].effort == 1);
+  CHECK(stand.asked[0].starts == starts);
+
+  starts = {stand.loose.schedule};
+  auto& other = stand.add(steps, "b");
+  CHECK_FALSE(steps.ensure(other, {.headroom = stand.above(stand.tight)}));
+  steps.wait();
+  CHECK(stand.asked.size() == 2);
+}

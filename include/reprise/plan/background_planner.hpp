@@ -11,8 +11,11 @@
 // ```
 //
 // The thread starts with the first job and ends with the planner, which cancels what is under way.
+// A polite one has a low priority: where all cores are busy it takes a tenth of one (Linux).
 
+#include <algorithm>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -22,6 +25,10 @@
 #include <stop_token>
 #include <thread>
 #include <utility>
+
+#ifdef __linux__
+#include <sys/resource.h>
+#endif
 
 #include <reprise/base/free_heap.hpp>
 #include <reprise/graph/schedule.hpp>
@@ -77,9 +84,21 @@ class PlanJob {
   bool done_ = false;
 };
 
+/// Lets this thread give way to all others: ten steps of niceness are a tenth of the weight. Where
+/// the system has no priorities of threads, nothing changes.
+inline void lower_thread_priority() {
+#ifdef __linux__  // where a "process" of these calls is a thread
+  constexpr int steps = 10, last = 19;
+  static_cast<void>(
+      setpriority(PRIO_PROCESS, 0, std::min(getpriority(PRIO_PROCESS, 0) + steps, last)));
+#endif
+}
+
+enum class Politeness : std::uint8_t { usual, polite };
+
 class BackgroundPlanner {
  public:
-  BackgroundPlanner() = default;
+  explicit BackgroundPlanner(Politeness politeness = Politeness::usual) : politeness_(politeness) {}
   ~BackgroundPlanner() {
     {
       const std::lock_guard lock(guard_);
@@ -103,6 +122,7 @@ class BackgroundPlanner {
 
  private:
   void run(const std::stop_token& stop) {
+    if (politeness_ == Politeness::polite) lower_thread_priority();
     while (true) {
       std::unique_lock lock(guard_);
       changed_.wait(lock, stop, [this] { return !waiting_.empty(); });
@@ -119,6 +139,7 @@ class BackgroundPlanner {
     }
   }
 
+  Politeness politeness_;
   std::mutex guard_;
   std::condition_variable_any changed_;
   std::deque<std::shared_ptr<PlanJob>> waiting_;

@@ -21,6 +21,7 @@
 #include <stop_token>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <reprise/base/units.hpp>
 #include <reprise/graph/step_graph.hpp>
@@ -66,6 +67,7 @@ struct PlanSearch {
   std::optional<double> percent{};   ///< instead: the smallest plan that costs at most so much
   std::optional<Bytes> ask_first{};  ///< a smaller headroom that is tried first
   bool hasty = false;                ///< with first_effort and first_seconds
+  std::vector<Schedule> starts{};    ///< that may be near to what is looked for
   bool must_find = true;             ///< more attempts where nothing fits
   double spent = 0;                  ///< seconds of the limit that are gone already
 
@@ -74,6 +76,7 @@ struct PlanSearch {
     PlanRequest request = rules.planning;
     request.keep_order = request.keep_order || rules.keep_order;
     request.cancel = std::move(stop);
+    if (!starts.empty()) request.starts = starts;
     const bool limited = request.seconds > 0;
     if (!limited && rules.waited_for) request.seconds = seconds_to_wait;
     const PlanRequest whole = started(request);

@@ -10,6 +10,7 @@
 //   replanner.ensure(known, {.headroom = 1_GiB})       the plan does not fit any more: planned for 1 GiB
 //   replanner.ensure(known, {.headroom = 4_GiB})       over 3 % more: planned again, the cheaper of both plans stays
 //   replanner.refine(known, times, set_times)          ops take another time than at first: the next ensure() plans once more
+//   replanner.improve(known)                           what was planned in haste is to stay: the next ensure() searches thoroughly
 //
 // Headroom is what the budget leaves above the bytes that the step starts from. The front decides
 // what becomes of a plan (a program, a plan to follow): Hooks::make. Plans are made while the step
@@ -48,7 +49,12 @@ struct PlanGoal {
 struct ReplanRules {
   PlanSearchRules search{};
   bool in_background = false;  ///< else ensure() waits
-  bool refine = true;          ///< plan once more with the times of warm ops
+  /// In the background. Where there is no plan: one that another step has, or one that is found with first_effort, is
+  /// used until improve() has a better one made. It is searched for by a thread of its own, once;
+  /// where it finds nothing, the polite thread goes on. Else first_effort is for the first plan
+  /// alone.
+  bool quick_first = false;
+  bool refine = true;  ///< plan once more with the times of warm ops
   std::size_t max_plans =
       16;  ///< steps that are known at once; the one used longest ago goes first
   /// The planner reckons with costs that are not the graph's times: which of two plans is better it
@@ -100,6 +106,7 @@ class Replanner {
     double spent = 0;
   };
 
+  using Schedules = std::vector<Schedule>;
   /// Searches once more, for so much headroom: for a front that finds out that what it makes of a
   /// plan takes more than the plan.
   using Again = std::function<Plan(Bytes headroom)>;
@@ -108,6 +115,8 @@ class Replanner {
     std::function<std::shared_ptr<Made>(Known&, Plan, const Again&)> make{};
     /// A smaller headroom to try first; none by default.
     std::function<std::optional<Bytes>(const Known&)> ask_first{};
+    /// Schedules of known.graph that may be good: of steps with the same ops. With quick_first.
+    std::function<Schedules(const Known&)> starts{};
     /// A plan has taken the place of what there was, or none was found.
     std::function<void(const Known&)> used{}, none_found{};
     std::function<void(const std::string&)> log = [](const std::string& /*text*/) {};
@@ -159,7 +168,11 @@ class Replanner {
     const auto start = std::chrono::steady_clock::now();
     const bool was_planning = known.job != nullptr;
     take(known, false);
-    if (!known.job && needs_plan(known, goal)) begin(known, goal);
+    if (!known.job && needs_plan(known, goal)) {
+      Schedules starts;
+      if (rules_.quick_first && hooks_.starts) starts = hooks_.starts(known);
+      if (!use_start(known, goal, starts)) begin(known, goal, Haste::allowed, std::move(starts));
+    }
     const bool waits = !rules_.in_background && known.job != nullptr;
     take(known, !rules_.in_background);
     if (waits || (was_planning && !known.job)) counters_.waited += microseconds_since(start);
@@ -195,6 +208,14 @@ class Replanner {
                       : "planned again, with more effort than at first");
   }
 
+  /// The step has come again: where its plan was made in haste, or is another step's, the next
+  /// ensure() searches thoroughly.
+  void improve(Known& known) {
+    if (!rules_.quick_first || !known.hasty || known.job || !known.made) return;
+    known.hasty = false;
+    known.old_times = known.made->recomputed() > 0;
+  }
+
   /// Takes up a plan that has been made; `wait`: also one that is being made.
   void take(Known& known, bool wait) {
     if (!known.job || (!wait && !known.job->done())) return;
@@ -214,6 +235,12 @@ class Replanner {
       known.why = "the planner threw something that is no std::exception";
     }
     known.found.reset();
+    if (known.unplannable && known.hasty && rules_.quick_first && !known.failure) {
+      known.unplannable = false;
+      begin(known, known.goal, Haste::never, hooks_.starts ? hooks_.starts(known) : Schedules{});
+      if (wait) take(known, true);
+      return;
+    }
     if (known.unplannable && hooks_.none_found) hooks_.none_found(known);
   }
   void wait() {
@@ -238,7 +265,8 @@ class Replanner {
   }
 
   /// Work of the front's own, where plans are made.
-  [[nodiscard]] std::shared_ptr<PlanJob> start(PlanJob::Work work) {
+  [[nodiscard]] std::shared_ptr<PlanJob> start(PlanJob::Work work, bool hasty = false) {
+    if (rules_.quick_first && hasty) return quick_.submit(std::move(work));
     if (rules_.in_background) return planner_.submit(std::move(work));
     auto job = std::make_shared<PlanJob>(std::move(work));
     job->run();
@@ -249,6 +277,8 @@ class Replanner {
   [[nodiscard]] const ReplanCounters& counters() const { return counters_; }
 
  private:
+  enum class Haste : bool { never, allowed };
+
   /// More headroom, as a share, that may save some of the recomputation.
   static constexpr double worth_planning_again = 0.03;
 
@@ -260,7 +290,39 @@ class Replanner {
     if (known.job) known.job->cancel();
   }
 
-  void begin(Known& known, const PlanGoal& goal) {
+  // The fastest of these that fits, as it is.
+  bool use_start(Known& known, const PlanGoal& goal, const Schedules& starts) {
+    if (goal.percent || (known.made && known.made->fits(goal.headroom))) return false;
+    const Schedule* best = nullptr;
+    Simulation least;
+    for (const Schedule& start : starts) {
+      const Simulation cost = simulate(*known.graph, start);
+      const bool fits = cost.valid && cost.peak - start_bytes(*known.graph) <= goal.headroom;
+      if (!fits || (best != nullptr && cost.time.count >= least.time.count)) continue;
+      best = &start;
+      least = cost;
+    }
+    if (best == nullptr) return false;
+    Plan plan;
+    plan.schedule = *best;
+    plan.budget = start_bytes(*known.graph) + goal.headroom;
+    plan.peak = least.peak;
+    plan.time = least.time;
+    try {
+      known.made = hooks_.make(known, std::move(plan), {});
+    } catch (const std::exception&) {  // one of its own, then
+      return false;
+    }
+    known.goal = goal;
+    known.headroom = goal.headroom;
+    known.unplannable = known.old_times = false;
+    known.hasty = true;
+    hooks_.log("the plan of a step with the same ops serves this one");
+    if (hooks_.used) hooks_.used(known);
+    return true;
+  }
+
+  void begin(Known& known, const PlanGoal& goal, Haste haste, Schedules starts) {
     known.goal = goal;
     if (goal.percent) known.percent = goal.percent;
     known.headroom = goal.headroom;
@@ -272,22 +334,27 @@ class Replanner {
       known.why = "the step starts with more than that";
       return;
     }
-    known.hasty =
-        rules_.refine && !known.refined && !rules_.own_costs && rules_.search.first_effort < 1;
+    const bool has_one = known.made && known.made->fits(goal.headroom);
+    const bool may_be_hasty =
+        rules_.quick_first ? !has_one && !goal.percent : rules_.refine && !known.refined;
+    known.hasty = haste == Haste::allowed && may_be_hasty && !rules_.own_costs &&
+                  rules_.search.first_effort < 1;
     ++counters_.plans;
     known.found = std::make_shared<Plan>();
-    const bool has_one = known.made && known.made->fits(goal.headroom);
     PlanSearch search{.graph = known.graph,
                       .rules = rules_.search,
                       .headroom = goal.headroom,
                       .percent = goal.percent,
                       .hasty = known.hasty,
-                      .must_find = !has_one};
+                      .starts = std::move(starts),
+                      .must_find = !has_one && !(known.hasty && rules_.quick_first)};
     if (hooks_.ask_first) search.ask_first = hooks_.ask_first(known);
-    known.job = start([search = std::move(search), found = known.found](std::stop_token stop) {
-      *found = search.run(std::move(stop));
-      return Schedule{};
-    });
+    known.job = start(
+        [search = std::move(search), found = known.found](std::stop_token stop) {
+          *found = search.run(std::move(stop));
+          return Schedule{};
+        },
+        known.hasty);
   }
 
   // The cheaper of what there is and what was found stays.
@@ -335,7 +402,8 @@ class Replanner {
   Hooks hooks_;
   ReplanCounters counters_;
   std::list<Known> steps_;
-  BackgroundPlanner planner_;  // last: its thread ends first
+  // last: their threads end first
+  BackgroundPlanner planner_{Politeness::polite}, quick_;
 };
 
 }  // namespace reprise::planning

@@ -23,6 +23,7 @@
 
 #include <reprise/base/ids.hpp>
 #include <reprise/base/units.hpp>
+#include <reprise/graph/schedule.hpp>
 
 namespace reprise::planning {
 
@@ -54,6 +55,8 @@ struct PlanRequest {
   double effort = 1;                ///< of the default amount of work: 2 searches twice as long
   std::vector<NodeId> keep{};       ///< never to be recomputed
   std::vector<NodeId> recompute{};  ///< to be recomputed where that is possible inside the budget
+  /// of this graph, to start a search from: what was found for another budget, or for other sizes
+  std::vector<Schedule> starts{};
   std::function<void(const PlanProgress&)> progress{};
   std::stop_token cancel{};                        ///< asked often; the best so far comes back
   std::function<double()> clock = thread_seconds;  ///< that `seconds` are counted by

@@ -45,6 +45,15 @@ namespace reprise::guided {
          });
 }
 
+/// Whether two steps made the same stream of ops but for sizes and times: a schedule of the one is
+/// one of the other.
+[[nodiscard]] inline bool same_ops(const Recording& a, const Recording& b) {
+  return a.values.size() == b.values.size() &&
+         std::ranges::equal(a.calls, b.calls, [](const Call& x, const Call& y) {
+           return same_reads(x, y) && same_results(x, y) && x.repeatable == y.repeatable;
+         });
+}
+
 /// Whether a step that has come as far as `so_far` may become `known`.
 [[nodiscard]] inline bool begins_like(const Recording& known, const Recording& so_far) {
   const std::size_t calls = so_far.calls.size(), values = so_far.values.size();

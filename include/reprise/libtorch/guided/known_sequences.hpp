@@ -5,9 +5,13 @@
 //   step 1   a b c d e        learned and planned: A
 //   step 2   a b c d e        begins like A: A's plan is followed
 //   step 3   a b X            diverges from A at X; no other sequence begins with a b X: online from there, learned and planned: B
-//   step 4   a b X …          follows A until X, then B
+//   step 4   a b X …          follows A until X, then B; or B at once, where A and B have taken turns before
 //
-// When a plan is made again, and which one stays, is the Replanner's business (plan/replanner.hpp).
+// In the background a sequence is first planned in haste, or follows what was planned for the same
+// ops of other sizes; a thorough search begins when it has followed that once. The loop's first
+// sequence is planned when it comes again: mostly it never does, since optimizers make their state
+// in it. When a plan is made again, and which one stays, is the Replanner's business
+// (plan/replanner.hpp).
 
 #include <algorithm>
 #include <cstddef>
@@ -31,17 +35,23 @@
 #include <reprise/pipeline/stages.hpp>
 #include <reprise/plan/advice.hpp>
 #include <reprise/plan/replanner.hpp>
+#include <reprise/plan/turns.hpp>
 
 namespace reprise::guided {
 
 /// A sequence with what is known of it besides its plan.
 struct KnownSequence {
+  std::uint64_t id = 0;
   std::shared_ptr<const Recording> recording{};
   /// to follow where there is headroom for everything; none before its graph has been made
   std::shared_ptr<const PlannedStream> without_plan{};
-  Bytes floor_above{};               ///< no schedule can go below, above the start
-  Bytes needed_above{};              ///< where it went above its limit: what it needed
-  Bytes above_for_cost{};            ///< of the plan for a budget by its cost
+  Bytes floor_above{};     ///< no schedule can go below, above the start
+  Bytes needed_above{};    ///< where it went above its limit: what it needed
+  Bytes above_for_cost{};  ///< of the plan for a budget by its cost
+  /// The loop's first sequence, which has not come again: not planned for this headroom yet.
+  std::optional<Bytes> put_off{};
+  /// What plans leave free, because the step began with a little more each time.
+  Bytes slack{};
   std::shared_ptr<Advice> advice{};  ///< by advice_job; without a schedule where none was found
   std::shared_ptr<PlanJob> advice_job{};
 
@@ -93,8 +103,10 @@ class KnownSequences {
 
   /// For a step that has come so far and goes on with `next`. Plans where that is needed.
   [[nodiscard]] Choice choose_or_plan(const Recording& so_far, const Call& next, Bytes headroom) {
-    for (Known& known : steps_.steps()) {
-      if (!known.graph || !begins_like(*known.key.recording, so_far, next)) continue;
+    for (Known* candidate : in_likely_order()) {
+      Known& known = *candidate;
+      if (!known.graph || known.key.put_off || !begins_like(*known.key.recording, so_far, next))
+        continue;
       if (known.key.all() <= headroom) return {known.key.without_plan, known.key.all(), {}};
       ensure_planned(known, headroom);
       if (!known.made || !known.made->fits(headroom)) continue;
@@ -114,14 +126,19 @@ class KnownSequences {
         [&](const KnownSequence& key) { return same_stream(*key.recording, recording); },
         [&] {
           is_new = true;
-          return KnownSequence{.recording =
-                                   std::make_shared<const Recording>(std::move(recording))};
+          return KnownSequence{
+              .id = ++last_id_,
+              .recording = std::make_shared<const Recording>(std::move(recording))};
         });
+    turns_.note(known.key.id);
     new_in_a_row_ = is_new ? new_in_a_row_ + 1 : 0;
+    const bool first = known.key.id == 1 && is_new;
+    known.key.put_off.reset();
     // nothing comes again: what does will be planned when it does
     if (new_in_a_row_ > patience) return;
     make_graph(known);
-    if (headroom && options_.run.max_plans > 0) ensure_planned(known, *headroom);
+    if (first && in_background()) known.key.put_off = headroom.value_or(Bytes{0});
+    else if (headroom && options_.run.max_plans > 0) ensure_planned(known, *headroom);
   }
 
   /// A sequence that was followed to its end, as `now`: the one that was seen last.
@@ -135,7 +152,11 @@ class KnownSequences {
     // not one of several that take turns: they enter each other's plans in the middle
     const bool again = &known == &steps_.steps().front();
     steps_.touch(known);
-    if (again && stream.plan) refine(known, now, headroom);
+    turns_.note(known.key.id);
+    if (!stream.plan) return;
+    if (again && steps_.wants_times(known)) return refine(known, now, headroom);
+    steps_.improve(known);
+    if (in_background()) ensure_planned(known, headroom);
   }
 
   /// The sequence that was learned last went above its limit: it needs this much above its start.
@@ -228,10 +249,18 @@ class KnownSequences {
 
   /// Takes up plans for the last sequence; waits for them where that is asked for.
   void plan_last(Bytes headroom) {
-    if (last() != nullptr && options_.run.max_plans > 0)
-      ensure_planned(steps_.steps().front(), headroom);
+    if (last() == nullptr || options_.run.max_plans == 0) return;
+    Known& known = steps_.steps().front();
+    if (known.key.put_off) known.key.put_off = headroom;
+    else ensure_planned(known, headroom);
   }
+  /// After the loop's first step: also for its plan, which is made now.
   void wait() {
+    if (!steps_.steps().empty()) {
+      Known& front = steps_.steps().front();
+      const auto headroom = std::exchange(front.key.put_off, std::nullopt);
+      if (headroom > Bytes{0} && options_.run.max_plans > 0) ensure_planned(front, *headroom);
+    }
     steps_.wait();
     for (Known& known : steps_.steps())
       if (known.key.advice_job) known.key.advice_job->wait();
@@ -242,23 +271,40 @@ class KnownSequences {
 
  private:
   static constexpr int patience = 4;
+  /// Of the usual effort: a tenth of a second for a thousand ops.
+  static constexpr double hasty_effort = 0.05;
+  /// How many more steps a plan should last where each begins with a little more, and the most that
+  /// this may take off its headroom.
+  static constexpr std::int64_t steps_to_last = 64, least_share = 50;
   static constexpr Bytes unlimited{std::numeric_limits<std::int64_t>::max() / 4};
 
   [[nodiscard]] bool in_background() const { return options_.plan_in_background; }
+
+  // The one whose turn it is, then the others.
+  [[nodiscard]] std::vector<Known*> in_likely_order() {
+    std::vector<Known*> all;
+    for (Known& known : steps_.steps()) all.push_back(&known);
+    std::ranges::stable_partition(
+        all, [next = turns_.next()](const Known* known) { return known->key.id == next; });
+    return all;
+  }
 
   // A step that waits for its plan leaves its cores to it; one that goes on meanwhile does not.
   static ReplanRules rules(const MemoryBudgetOptions& options, const PlanStage& planner) {
     PlanSearchRules search{.planner = planner.plan,
                            .planning = options.run.planning,
                            .keep_order = true,
-                           .waited_for = !options.plan_in_background};
+                           .waited_for = !options.plan_in_background,
+                           .first_effort = options.plan_in_background ? hasty_effort : 1};
     search.tries = [name = planner.strategy, planning = options.run.planning,
-                    background = options.plan_in_background](bool /*hasty*/) {
+                    background = options.plan_in_background](bool hasty) {
+      if (hasty) return Tries{};
       const auto cores = static_cast<unsigned>(std::max(at::get_num_threads(), 1));
       return tries_of(name, planning, background ? Tries{2, 1} : Tries{4, cores});
     };
     return {.search = std::move(search),
             .in_background = options.plan_in_background,
+            .quick_first = options.plan_in_background,
             .refine = options.run.refine,
             .max_plans = options.run.max_plans,
             .own_costs = planner.own_costs};
@@ -267,6 +313,8 @@ class KnownSequences {
   Steps::Hooks hooks() {
     return {.make = [this](Known& known, Plan plan,
                            const Steps::Again&) { return made_of(known, std::move(plan)); },
+            .ask_first = [](const Known& known) { return with_slack(known); },
+            .starts = [this](const Known& known) { return starts_for(known); },
             .used = [this](const Known& known) { tell_of_plan(known); },
             .none_found = [this](const Known& known) { tell_of_none(known); },
             .log = [this](const std::string& text) { log_.info(text); }};
@@ -308,9 +356,34 @@ class KnownSequences {
     ensure_planned(known, headroom);
   }
 
+  // Plans of the same ops, its own among them.
+  [[nodiscard]] std::vector<Schedule> starts_for(const Known& known) const {
+    std::vector<Schedule> starts;
+    for (const Known& other : steps_.steps())
+      if (other.made && other.made->stream->plan &&
+          (&other == &known || same_ops(*other.key.recording, *known.key.recording)))
+        starts.push_back(other.made->stream->plan->schedule());
+    return starts;
+  }
+
+  [[nodiscard]] static std::optional<Bytes> with_slack(const Known& known) {
+    if (known.key.slack == Bytes{0}) return std::nullopt;
+    return known.headroom - known.key.slack;
+  }
+  // Losses that a loop keeps, and the like: the plan is too large by a few bytes, step after step.
+  void note_growth(Known& known, Bytes headroom) const {
+    if (!in_background() || !known.made || known.made->fits(headroom)) return;
+    const std::int64_t lacks = (known.made->above - headroom).count;
+    const std::int64_t most = std::max<std::int64_t>(headroom.count / least_share, 0);
+    if (steps_.planning(known) || lacks > most) return;
+    const std::int64_t wanted = std::max(steps_to_last * lacks, known.key.slack.count);
+    known.key.slack = Bytes{std::min(wanted, most)};
+  }
+
   // Sees to it that there is a plan for this much headroom, or that one is being made.
   void ensure_planned(Known& known, Bytes headroom) {
     if (known.key.all() <= headroom) return steps_.take(known, !in_background());
+    note_growth(known, headroom);
     steps_.ensure(known, {.headroom = headroom});
   }
 
@@ -365,6 +438,8 @@ class KnownSequences {
   std::function<void(const std::string&)> tell_;
   Steps steps_;
   int new_in_a_row_ = 0;
+  std::uint64_t last_id_ = 0;
+  Turns turns_;
 };
 
 }  // namespace reprise::guided

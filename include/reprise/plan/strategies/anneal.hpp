@@ -83,6 +83,7 @@ class Anneal {
     // well.
     Schedule best() {
       const bool large = graph_.node_count() > 5000, huge = graph_.node_count() > 12'000;
+      for (const Schedule& start : request_.starts) from_start(start);
       if (options_.other_strategies) from_others(large);
       from(own_order(graph_), work_ / 16);
       report(0.1);
@@ -163,6 +164,14 @@ class Anneal {
       // Where it has not fitted by then it seldom does, or at a price that the rounds beat.
       start_from(MuTwoExact{request_.effort / 8}, 0.1);
       start_from(MinCut{}, 0.1);
+    }
+
+    // As it is, and as far as a short search gets from it.
+    void from_start(const Schedule& start) {
+      if (!simulate(graph_, start).valid) return;
+      if (request_.keep_order && !keeps_order(graph_, start)) return;
+      take({facts_, start});
+      from(start, work_ / 16);
     }
 
     template <Strategy Other>
