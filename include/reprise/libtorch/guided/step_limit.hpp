@@ -77,8 +77,8 @@ class StepLimit {
                "what no op of the step has touched");
     shares.add(Role::activation, bytes, "what is asked for now");
     return Error(Errc::budget_unreachable,
-                 needs_at_once_text(op == nullptr ? std::string() : *op, needed, this->bytes()) + ".\n" +
-                     shares.text() + advice);
+                 needs_at_once_text(op == nullptr ? std::string() : *op, needed, this->bytes()) +
+                     ".\n" + shares.text() + advice);
   }
 
  private:
