@@ -13,7 +13,7 @@ set(left_out
   base/free_memory base/one_per_process plan/plan_file                                              # <filesystem>
   graph/json graph/json_records graph/json_text graph/read_graph graph/write_graph                  # nlohmann_json
   profile/transfer_times
-  graph/dependency_order                                                                            # for who asks
+  graph/alive_during graph/dependency_order                                                         # for who asks
   plan/buffers_of pack/assign_offsets pack/first_fit pack/hole_list pack/page_give_backs           # arenas
   pack/skyline pack/step_addresses
   plan/step_plans plan/advice plan/background_planner plan/eviction base/flat_index                 # executors

@@ -8,6 +8,7 @@
 //   reprise/profile/transfer_times.hpp     transfer times in graph files: nlohmann_json
 //   reprise/plan/plan_file.hpp             plans in files: nlohmann_json, <filesystem>
 //   reprise/base/free_memory.hpp           the machine's memory: <filesystem>
+//   reprise/graph/alive_during.hpp         what is alive while a node runs
 //   reprise/graph/dependency_order.hpp     an order in which everything can run
 //   reprise/pack/                          a plan's buffers in one arena
 //   reprise/plan/step_plans.hpp            plans that need more than one call of a planner

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <reprise/graph/alive_during.hpp>
 #include <reprise/graph/builder.hpp>
 #include <reprise_test/browser.hpp>
 #include <reprise_test/catch.hpp>

@@ -35,8 +35,6 @@
 #include <boost/pending/queue.hpp>
 #include <boost/property_map/property_map.hpp>
 
-#include <range/v3/view/filter.hpp>
-
 #include <reprise/graph/adapter.hpp>
 #include <reprise/graph/simulate.hpp>
 #include <reprise/graph/step_graph.hpp>
@@ -253,17 +251,6 @@ struct MemoryAnalysis {
   m.peak_by_role = bytes_by_role(graph, order)[own.peak_step];
   m.peak_workspace = graph.node(m.peak_node).workspace;
   return m;
-}
-
-/// The storages that are alive while a node runs, largest first.
-[[nodiscard]] inline std::vector<StorageId> alive_during(
-    const StepGraph& graph, const std::vector<StorageLifetime>& lifetimes, NodeId n) {
-  const auto is_alive = [&](StorageId s) { return lifetimes[s.index].covers(n); };
-  std::vector<StorageId> alive;
-  for (StorageId s : graph.storage_ids() | ranges::views::filter(is_alive)) alive.push_back(s);
-  std::ranges::stable_sort(alive, std::greater{},
-                           [&](StorageId s) { return graph.storage(s).bytes; });
-  return alive;
 }
 
 /// All of the above.

@@ -17,7 +17,6 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 
 #include <reprise/base/error.hpp>
@@ -26,6 +25,7 @@
 #include <reprise/libtorch/record/recorder.hpp>
 #include <reprise/libtorch/record/recording.hpp>
 #include <reprise/libtorch/residency/memory_limit.hpp>
+#include <reprise/libtorch/torch/autocast.hpp>
 #include <reprise/libtorch/torch/model_tensors.hpp>
 #include <reprise/libtorch/torch/step_arguments.hpp>
 #include <reprise/libtorch/torch/tensor_slots.hpp>

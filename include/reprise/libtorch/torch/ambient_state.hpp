@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/autocast_mode.h>
 #include <ATen/core/Generator.h>
 #include <c10/core/GradMode.h>
 
+#include <reprise/libtorch/torch/autocast.hpp>
 #include <reprise/libtorch/torch/dispatch_hook.hpp>
 #include <reprise/libtorch/torch/generator_state.hpp>
 

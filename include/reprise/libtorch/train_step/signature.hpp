@@ -14,12 +14,12 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <reprise/libtorch/torch/autocast.hpp>
 #include <reprise/libtorch/torch/model_tensors.hpp>
 #include <reprise/libtorch/torch/signature_bytes.hpp>
 #include <reprise/libtorch/torch/step_arguments.hpp>
