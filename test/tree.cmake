@@ -233,7 +233,7 @@ set(not_alone
   # the fronts, and what cannot run without a whole step of theirs: checkpoint.cpp; memory_budget.cpp, guided*.cpp,
   # training_loops.cpp and wild/; train_step.cpp, random_programs.cpp
   "(checkpoint|checkpointed|memory_budget|train_step)" "checkpoint/.*"
-  "guided/(budget_step|call_runner|guided_step|occurrence_runner|online_eviction|op_notes|plan_choice|plan_follower)"
+  "guided/(call_runner|guided_step|occurrence_runner|online_eviction|op_notes|plan_choice)"
   "guided/(pointer_access|rematerializer|step_parts)"
   "train_step/(known_step|replay_runner|step_capture|step_check|step_engine|step_meter|step_planning)"
   "residency/storage_events"                                   # residency/residency.cpp
