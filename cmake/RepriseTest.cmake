@@ -80,8 +80,13 @@ function(reprise_add_libtorch_tests)
     get_filename_component(stem "${source}" NAME_WE)
     # -# tags every test with its file's name.
     reprise_add_libtorch_run("${stem}" "[#${stem}]~[full]")
-    if(stem MATCHES "^guided(|_care|_random)$" OR source MATCHES "/wild/")  # the longest: two at once, with one thread each
+    # Where a step is replayed or recorded as it is, kernels run on as many threads as the machine has. Of the others, most of
+    # which search for plans or work on tensors of a few KiB, two run at once, with one thread each; the longest come first.
+    if(NOT stem MATCHES "^(arena|capture|guided_threads|models|other_threads|random_programs|recorder|replay_models|train_step)$")
       set_tests_properties("libtorch: ${stem}" PROPERTIES PROCESSORS 1 ENVIRONMENT OMP_NUM_THREADS=1)
+    endif()
+    if(stem MATCHES "^guided(|_care|_random)$|^budget$" OR source MATCHES "/wild/")
+      set_tests_properties("libtorch: ${stem}" PROPERTIES COST 100)
     endif()
   endforeach()
   set(rooms "")

@@ -1,6 +1,6 @@
 // Each requirement of each concept: a model that lacks it and nothing else is refused by the one
-// line that names it. (cmake/run_compile_fail.cmake looks for what stands behind "refused: ", and for
-// nothing else.)
+// line that names it. (cmake/run_compile_fail.cmake looks for what stands behind "refused: ", and
+// for nothing else.)
 
 #include <reprise/libtorch/replay/observer.hpp>
 #include <reprise/libtorch/replay/step_memory.hpp>

@@ -2,6 +2,8 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -75,13 +77,19 @@ TEST_CASE("another thread's ops are seen while it has joined, and never after th
       static_cast<void>(torch::relu(x));
       CHECK(hook.seen == Seen{"aten::relu"});
     }).join();
-    std::thread([&] {
+    std::promise<void> has_joined, is_off;
+    std::thread thread([&] {
       const DispatchHook::Joined joined(hook);
-      hook.switch_off();
+      has_joined.set_value();
+      is_off.get_future().wait();
       static_cast<void>(torch::relu(x));
-      CHECK(hook.seen.size() == 1);
       CHECK(DispatchHook::current() == nullptr);
-    }).join();
+    });
+    has_joined.get_future().wait();
+    hook.switch_off();
+    is_off.set_value();
+    thread.join();
+    CHECK(hook.seen.size() == 1);
   }
   CHECK(DispatchHook::current() == nullptr);
 }
