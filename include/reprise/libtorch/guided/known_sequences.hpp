@@ -217,9 +217,10 @@ class KnownSequences {
     return most > Bytes{0} ? std::optional(most) : std::nullopt;
   }
 
-  /// Whether a plan for the last sequence is being made.
+  /// Whether a plan for the last sequence is being made, or has been put off.
   [[nodiscard]] bool planning() const {
-    return !steps_.steps().empty() && steps_.planning(steps_.steps().front());
+    if (steps_.steps().empty()) return false;
+    return steps_.steps().front().key.put_off || steps_.planning(steps_.steps().front());
   }
   /// What the smallest plan for the last sequence takes, without what no op of the step touches;
   /// looked for at the first call, in the background where that is asked for. None until it is
