@@ -1,10 +1,10 @@
 #pragma once
-// The limit of a guided step: what the allocator may hold, and what happens if the step cannot do
-// with it.
+// The limit of a guided step: the largest number of live bytes, and what happens if the step cannot
+// stay below it.
 //
 //   StepLimit limit(4_GiB, throws);
 //   limit.allows(bytes);                 before an allocation
-//   limit.exceed(live + bytes);          the step needs this in any case: from now on it may have it
+//   limit.exceed(live + bytes);          the step needs this in any case: from now on it is allowed
 //
 // Threads that have joined the step ask without its guard. Only throws() needs the guard: a
 // PointerAccess changes it and changes it back.
@@ -37,7 +37,7 @@ class StepLimit {
     needed_.store({}, std::memory_order_relaxed);
   }
   [[nodiscard]] bool throws() const { return throws_; }
-  /// Returns what it was.
+  /// Returns the former value.
   [[nodiscard]] bool set_throws(bool throws) { return std::exchange(throws_, throws); }
 
   /// Whether `bytes` more fit.
@@ -45,8 +45,8 @@ class StepLimit {
     const Bytes limit = this->bytes();  // of one moment: it may be set meanwhile
     return limit <= Bytes{0} || device_memory().live() + bytes <= limit;
   }
-  /// What is enforced: the limit, or what the step needs in any case. To stay below that before and
-  /// after would cost time and save nothing.
+  /// The bytes that are enforced: the limit, or what the step needs in any case. A lower value
+  /// before and after that op would cost time and save nothing.
   [[nodiscard]] Bytes enforced() const { return std::max(bytes(), needed()); }
   void exceed(Bytes needed) {
     Bytes seen = this->needed();
@@ -55,15 +55,15 @@ class StepLimit {
     }
   }
 
-  /// `bytes` are about to be allocated, after all that could be freed was freed.
+  /// An allocation of `bytes` is about to happen, after everything possible was freed.
   void note_allocation(Bytes bytes) {
     if (!allows(bytes)) went_over_.store(true, std::memory_order_relaxed);
   }
   [[nodiscard]] bool went_over() const { return went_over_.load(std::memory_order_relaxed); }
-  /// What the step needed, if that is more than the limit.
+  /// The bytes that the step needed, if they exceed the limit.
   [[nodiscard]] Bytes needed() const { return needed_.load(std::memory_order_relaxed); }
 
-  /// Everything that could be evicted or spilled is so by now: what is resident cannot be.
+  /// Everything that can be evicted or spilled is so: the resident storages cannot.
   [[nodiscard]] Error too_small(const std::string* op, Bytes bytes, const RecordingTables& tables,
                                 const Residency& residency, const std::string& advice) const {
     const Bytes needed = device_memory().live() + bytes;

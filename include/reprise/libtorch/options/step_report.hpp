@@ -1,6 +1,6 @@
 #pragma once
-// A page about a step: its profile, memory before and after, what is recomputed, and extra time
-// against budget.
+// write_step_report() writes a page about a step: its profile, memory before and after, recomputed
+// ops, and extra time by budget.
 //
 //   step.report("step.html");                                               of a TrainStep or a MemoryBudget
 //   StepPage::write("step.html", graph, plan, request, 6, summary);         with a frontier of six budgets
@@ -26,8 +26,8 @@
 
 namespace reprise::options {
 
-/// The plan's part of the page: both memory curves, a table of what runs again, and the frontier
-/// where there is one.
+/// The plan's part of the page: both memory curves, a table of recomputed ops, and the frontier if
+/// there is one.
 [[nodiscard]] inline std::string plan_section(const StepGraph& graph, const Plan& plan,
                                               const std::vector<Plan>& curve) {
   std::string out =

@@ -1,6 +1,6 @@
 #pragma once
-// What of a model's modules decides which ops a step runs, beside its parameters' shapes: which
-// modules there are, which of them train, and the options of LibTorch's own.
+// A ModuleReader reads the state of a model's modules that decides which ops a step runs: which
+// modules there are, which of them train, and the options of LibTorch's own modules.
 //
 // ```cpp
 // ModuleReader reader;
@@ -8,11 +8,10 @@
 // reader.add(bytes, *dropout);   // type, address, whether it trains, p and inplace, member tensors
 // ```
 //
-// LibTorch's modules keep their options in a public member, as functions named after what they
-// hold: every name that any of them has is asked for here, so that a module's options are those of
-// the names that it knows. Which of LibTorch's types a module is (or derives from) is found out
-// once for each C++ type. Options of modules that the user has written are theirs: nobody can see
-// these.
+// LibTorch's modules have their options in a public member, with a function for each option. The
+// reader asks for every name that any module has, so a module's options are the names that it
+// knows. Each C++ type is examined once for the LibTorch type that it is or derives from. Options
+// of modules that the user has written cannot be seen.
 
 #include <array>
 #include <bit>
@@ -34,10 +33,10 @@
 namespace torch::nn {
 class Module;
 using ModulesWithOptionsForReprise = std::tuple<
-    // most models have these
+    // most models have these modules
     class LinearImpl, class ReLUImpl, class Conv2dImpl, class BatchNorm2dImpl, class DropoutImpl,
     class LayerNormImpl, class GELUImpl, class EmbeddingImpl,
-    // the others
+    // the other modules
     class Conv1dImpl, class Conv3dImpl, class ConvTranspose1dImpl, class ConvTranspose2dImpl,
     class ConvTranspose3dImpl, class BatchNorm1dImpl, class BatchNorm3dImpl,
     class InstanceNorm1dImpl, class InstanceNorm2dImpl, class InstanceNorm3dImpl,
@@ -91,10 +90,10 @@ void add_option(SignatureBytes& bytes, const Option& option) {
     bytes.add(std::bit_cast<std::int64_t>(static_cast<double>(option)));
   else if constexpr (std::is_convertible_v<Option, std::string>) bytes.add(std::string(option));
   else if constexpr (std::is_base_of_v<at::Tensor, Option>) bytes.add_identity(option);
-  else if constexpr (IsFunction<Option>::value) {  // what it has captured cannot be compared
+  else if constexpr (IsFunction<Option>::value) {  // its captures cannot be compared
     bytes.add(static_cast<bool>(option));
     bytes.add_address(&option.target_type());
-  } else if constexpr (requires { option.valueless_by_exception(); }) {  // one of several
+  } else if constexpr (requires { option.valueless_by_exception(); }) {  // a std::variant
     bytes.add(static_cast<std::int64_t>(option.index()));
     std::visit([&bytes](const auto& chosen) { add_option(bytes, chosen); }, option);
   } else if constexpr (requires {
@@ -115,11 +114,11 @@ void add_option(SignatureBytes& bytes, const Option& option) {
                      }) {
     add_option(bytes, option.first);
     add_option(bytes, option.second);
-    // torch::kMean and its kind
+    // torch::kMean and other enumerators
   } else static_assert(std::is_empty_v<Option>, "an option of a type that is not known here");
 }
 
-/// All options that go by these names.
+/// Reads all options with these names.
 template <class Options>
 void add_options(SignatureBytes& bytes, const Options& o) {
   const auto add = [&bytes](const auto& option) { add_option(bytes, option); };
@@ -240,7 +239,7 @@ void add_options(SignatureBytes& bytes, const Options& o) {
 }
 
 /// The tensors that a module computes with are its members: `linear->weight = other` does not
-/// register the other one.
+/// register `other`.
 template <class Module>
 void add_members(SignatureBytes& bytes, const Module& m) {
   if constexpr (requires { m.weight; }) bytes.add_identity(m.weight);
@@ -270,7 +269,7 @@ void add_module(SignatureBytes& bytes, const void* module) {
   add_members(bytes, m);
 }
 
-/// Reads modules, and remembers how each C++ type is to be read.
+/// Reads modules, and remembers for each C++ type how to read it.
 class ModuleReader {
  public:
   template <class Module>
@@ -287,7 +286,7 @@ class ModuleReader {
   }
 
  private:
-  /// Where in an object of one C++ type LibTorch's module lies, and how that is read; none where it
+  /// Offset of LibTorch's module in an object of one C++ type, and how to read it; none if the type
   /// is no module with options.
   struct Part {
     void (*add)(SignatureBytes&, const void*) = nullptr;
@@ -314,7 +313,7 @@ class ModuleReader {
   std::unordered_map<const std::type_info*, Part> known_;
 };
 
-/// Of the model and all that is in it.
+/// The state of the model and of all modules in it.
 template <class Model>
 [[nodiscard]] std::string module_state(ModuleReader& reader, const Model& model) {
   SignatureBytes bytes;
