@@ -1,5 +1,5 @@
 #pragma once
-// How many bytes the steps of a MemoryBudget may hold: the budget in bytes, as far as it is known.
+// A BudgetLimit is the budget of a MemoryBudget in bytes, as far as the budget is known.
 //
 //   BudgetLimit limit{Budget::savable(50), {}};
 //   limit.now()                                    80 % of free memory: the share is not known yet
@@ -7,7 +7,7 @@
 //   limit.resolve(start, …);
 //   limit.now()                                    start + floor + 50 % of (eager − floor)
 //
-// Steps that may go above the budget by choice (WhenSlow::go_above) are held to enforced().
+// Steps that may exceed the budget by choice (WhenSlow::go_above) are limited to enforced().
 
 #include <algorithm>
 #include <cstdint>
@@ -34,7 +34,7 @@ class BudgetLimit {
   }
   [[nodiscard]] const Budget& budget() const { return budget_; }
 
-  /// Bytes that the allocator holds for something else.
+  /// Live bytes of the allocator that do not belong to the loop.
   void exclude(Bytes others) { excluded_ = others; }
   [[nodiscard]] Bytes excluded() const { return excluded_; }
 
@@ -49,27 +49,27 @@ class BudgetLimit {
     if (resolved_ > Bytes{0}) return resolved_;
     return limit_until_known(until_known_, cpu_memory().live() - excluded_, free_memory());
   }
-  /// More where the budget is passed by choice.
+  /// Larger than now() if steps may exceed the budget by choice.
   [[nodiscard]] Bytes enforced() const {
     const Bytes limit = now();
     return limit > Bytes{0} ? std::max(limit, stretched_) : limit;
   }
-  /// The same, as the allocator counts.
+  /// enforced() in the allocator's count: with the excluded bytes.
   [[nodiscard]] Bytes enforced_with_excluded() const {
     const Bytes limit = enforced();
     return limit > Bytes{0} ? limit + excluded_ : limit;
   }
-  /// What a limit leaves above the start.
+  /// Bytes between the start bytes and the limit.
   [[nodiscard]] static Bytes headroom(Bytes start, Bytes limit) {
     return limit > Bytes{0} ? limit - start : Bytes{std::numeric_limits<std::int64_t>::max() / 2};
   }
 
-  /// What a step would have taken without a budget, and no schedule can go below, above its start.
+  /// The step's eager peak and its floor, both above its start bytes.
   void note_step(Bytes eager_above, Bytes floor_above) {
     eager_above_ = std::max(eager_above_, eager_above);
     floor_above_ = std::max(floor_above_, floor_above);
   }
-  /// A share in bytes, by the largest step so far; a budget by its cost, by what `for_cost` says.
+  /// Resolves a share by the largest step so far, and a budget by its cost by what `for_cost` says.
   template <class ForCost>
   void resolve(Bytes start, const ForCost& for_cost) {
     if (stretched_above_ > Bytes{0}) stretched_ = start + stretched_above_;
@@ -81,7 +81,7 @@ class BudgetLimit {
       resolved_ = budget_.resolve(start + eager_above_, start + floor_above_);
   }
 
-  /// From here on steps may take this much above their start.
+  /// From here on, steps may use `above` bytes in addition to their start bytes.
   void stretch(Bytes start, Bytes above) {
     stretched_above_ = above;
     stretched_ = start + above;
@@ -97,7 +97,7 @@ class BudgetLimit {
   Budget budget_;
   Bytes until_known_{}, excluded_{};
   Bytes resolved_{};                       // of a share or a cost
-  Bytes stretched_{}, stretched_above_{};  // what the smallest plan takes, where steps may
+  Bytes stretched_{}, stretched_above_{};  // peak of the smallest plan, if steps may use it
   Bytes eager_above_{}, floor_above_{};    // of the largest step so far
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// One step of a MemoryBudget, for as long as it is in scope.
+// A BudgetStep is one step of a MemoryBudget: from its construction to the end of its scope.
 //
 //   auto step = budget.step();
 //   …                                                 the user's own step
@@ -17,7 +17,7 @@
 
 namespace reprise::guided {
 
-/// Joins another thread to the step, for as long as it is in scope there.
+/// Joins another thread to the step until the end of the scope.
 class JoinedThread {
  public:
   explicit JoinedThread(const DispatchHook* hook) {
@@ -37,7 +37,7 @@ class BudgetStep {
     if (measured_) budget_.begin_measuring();
     else budget_.begin(guide_);
   }
-  /// Never throws: what could not be brought back inside the budget is brought back over it.
+  /// Never throws: storages that do not fit into the budget are restored above it.
   ~BudgetStep() {
     if (!guide_ && !measured_) return;
     if (std::uncaught_exceptions() > exceptions_) {
@@ -61,25 +61,25 @@ class BudgetStep {
   BudgetStep(const BudgetStep&) = delete;
   BudgetStep& operator=(const BudgetStep&) = delete;
 
-  /// Ends the step now: every tensor that is alive is readable. May throw where that does not fit
+  /// Ends the step now: every tensor that is alive becomes readable. May throw if that does not fit
   /// into the budget.
   void finish() {
     if (guide_) budget_.end(guide_);
     if (std::exchange(measured_, false)) budget_.end_measuring();
   }
-  /// The host keeps a pointer to this tensor: it is brought back, and never evicted or spilled from
-  /// here on.
+  /// User code keeps a pointer to this tensor: the step materializes it, and neither evicts nor
+  /// spills it from here on.
   void pin(const at::Tensor& tensor) {
     if (guide_) guide_->pin(tensor);
   }
-  /// On a thread of the user's own that runs a part of the step: `auto here = step.here();`
-  /// there, before its first op.
+  /// For a thread of the user's own that runs a part of the step: `auto here = step.here();` on
+  /// that thread, before its first op.
   [[nodiscard]] JoinedThread here() { return JoinedThread(guide_ ? &guide_->recorder() : nullptr); }
 
  private:
   Budget& budget_;
   std::optional<GuidedStep<Policy>> guide_;
-  bool measured_ = false;  // and nothing else: the user's own checkpoints do the rest
+  bool measured_ = false;  // only measured: the user's own checkpoints do the rest
   int exceptions_;
 };
 

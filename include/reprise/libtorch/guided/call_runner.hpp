@@ -1,11 +1,11 @@
 #pragma once
-// Runs a recorded call again, as it ran first: a random op draws the same numbers, and the
-// generator is then where it was.
+// A CallRunner recomputes a recorded call. A random op draws the same numbers as in its first run,
+// and the generator's state is the same before and after.
 //
 //   runner.note_generator(node);        a dropout is about to run
-//   runner.run(call, node, tensors);    it runs again: the same mask
+//   runner.run(call, node, tensors);    recomputes it: the same mask
 //
-// With verify(), everything that runs again is compared with its first run (content_checks.hpp).
+// With verify(), every recomputation is compared with the call's first run (content_checks.hpp).
 
 #include <chrono>
 #include <optional>
@@ -33,14 +33,16 @@ class CallRunner {
         lineage_(lineage),
         counters_(counters) {}
 
-  /// Compares everything that runs again with what it was; throws at the first difference.
+  /// Compares operands and results of every recomputation with the first run. Throws at the first
+  /// difference.
   void verify() { checks_.emplace(); }
 
-  /// Whether a kernel runs again just now.
+  /// Whether a kernel of a recomputation is running.
   [[nodiscard]] bool is_running() const { return running_; }
-  /// A kernel that runs again has taken a pointer, not user code: the hook is set again afterwards.
+  /// The kernel of a recomputation took the pointer, not user code: the hook is set again
+  /// afterwards.
   void watch_afterwards(StorageIndex s) { watch_again_.push_back(s); }
-  /// While this is in scope, whoever takes a pointer counts as user code.
+  /// While an Interrupted is in scope, every pointer access counts as user code's.
   class Interrupted {
    public:
     explicit Interrupted(CallRunner& runner)
@@ -59,7 +61,7 @@ class CallRunner {
     generator_before_.insert_or_assign(node.index, GeneratorState::now());
   }
 
-  /// The call is about to run, and all that it reads is resident.
+  /// The call is about to run, and all its operands are resident.
   void note_operands(const Call& call) {
     if (!checks_ || call.facts->views_only) return;
     for (std::size_t k = 0; k < call.reads.size(); ++k) {
@@ -117,13 +119,13 @@ class CallRunner {
    private:
     CallRunner& runner_;
     std::optional<GeneratorState> generator_now_;
-    bool was_running_ = false;  // a pointer that the kernel of another recomputation used
+    bool was_running_ = false;  // the kernel of another recomputation used a pointer
   };
 
   [[nodiscard]] const Recording& recording() const { return tables_.recording(); }
 
-  // None if there is nothing to compare: not in memory, never filled, or perhaps still being
-  // filled.
+  // Null if there is nothing to compare: not in memory, never written, or perhaps still being
+  // written.
   [[nodiscard]] c10::Storage memory_to_check(ValueId v) const {
     const StorageIndex s = tables_.storage_of(v);
     if (s == no_storage) return {};

@@ -1,12 +1,13 @@
 #pragma once
-// Whether what runs again starts from the same bytes and makes the same bytes: a check for whoever
-// doubts a result.
+// ContentChecks compares the bytes that a recomputation reads and makes with those of the first
+// run. A check for a user who doubts a result.
 //
 //   MemoryBudget budget{4_GiB, {.run = {.verify_every = 1}}};
 //
-// keeps a digest of everything that an op read and made when it first ran, and compares when it
-// runs again. The first difference throws and names the op and the value; without the check it
-// would become a wrong gradient much later. Costs a pass over every operand.
+// keeps a digest of every operand and result of an op's first run, and compares it when the op is
+// recomputed. The first difference throws an error that names the op and the value. Without the
+// check, the difference would become a wrong gradient much later. Each check reads every operand
+// once more.
 
 #include <algorithm>
 #include <cstddef>
@@ -25,7 +26,7 @@
 
 namespace reprise::guided {
 
-/// Of the bytes that a tensor shows; what lies between them may never have been written.
+/// Digest of the bytes that a tensor shows. Bytes between them may never have been written.
 [[nodiscard]] inline std::uint64_t digest_of(const c10::StorageImpl& storage, const Geometry& g) {
   const auto* bytes = static_cast<const std::byte*>(
       const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks().get());
@@ -56,13 +57,13 @@ namespace reprise::guided {
 
 class ContentChecks {
  public:
-  /// The call has not run: what its argument number k holds.
+  /// The call is about to run: digest of its operand k.
   void note_operand(const Call& call, NodeId node, std::size_t k, const Recording& recording,
                     const c10::StorageImpl& storage) {
     operands_[key(node, k)] =
         digest_of(storage, recording.values[call.reads[k].value.index].geometry);
   }
-  /// A call has made this.
+  /// The call has made this value.
   void note_result(const Recording& recording, ValueId value, const c10::StorageImpl& storage) {
     results_[value.index] = digest_of(storage, recording.values[value.index].geometry);
   }
@@ -79,8 +80,8 @@ class ContentChecks {
                                             recording.describe(operand) +
                                             ", has changed since its first run");
   }
-  /// `recomputed`: a call has run again and made this; else the bytes are those that the user's ops
-  /// are about to read.
+  /// `recomputed`: the bytes come from a recomputation. Otherwise the user's ops are about to read
+  /// them.
   void check_result(const Recording& recording, ValueId value, const c10::StorageImpl& storage,
                     bool recomputed) const {
     const auto it = results_.find(value.index);

@@ -1,15 +1,14 @@
 #pragma once
-// The parts of a guided step can be reached in one way: through an EntryScope.
+// An EntryScope is the only way to reach the parts of a guided step.
 //
 //   Entrance<Parts> entrance(guard, …);
 //   const EntryScope scope(entrance);      takes the guard; the outermost one synchronises (Parts::synchronize)
 //   scope->rematerializer.materialize(s);
 //
-// A step is entered from many sides: by ops of any thread that has joined it, by allocations, by
-// threads that free its tensors or use pointers. Whoever enters waits for the guard first, and for
-// no other lock with it missing (storage_events.hpp has the order of all locks). What other threads
-// have queued is processed by the outermost scope alone: no frame further out is in the middle of
-// something then.
+// Many callers enter a step: ops of every thread that has joined it, allocations, and threads that
+// free its tensors or use pointers. A caller takes the guard before any other lock
+// (storage_events.hpp has the order of all locks). Other threads queue events. Only the outermost
+// scope processes this queue, because no outer frame is then in the middle of an operation.
 
 #include <mutex>
 #include <utility>
@@ -21,7 +20,7 @@ namespace reprise::guided {
 template <class Parts>
 class EntryScope;
 
-/// Keeps the parts. `Parts` has synchronize(bool outermost).
+/// Owns the parts. `Parts` has synchronize(bool outermost).
 template <class Parts>
 class Entrance {
  public:
@@ -33,14 +32,14 @@ class Entrance {
   friend class EntryScope<Parts>;
 
   std::recursive_mutex& guard_;
-  int depth_ = 0;  // scopes that are open; of one thread
+  int depth_ = 0;  // open scopes, all of one thread
   Parts parts_;
 };
 
-/// What an EntryScope brings up to date.
+/// What an EntryScope synchronizes when it opens.
 enum class Synchronize {
   yes,  ///< everything
-  no,   ///< nothing: somebody is being told of something in the middle of an op, or of a free
+  no,   ///< nothing: the call comes from the middle of an op, or from a free
 };
 
 template <class Parts>
@@ -61,7 +60,7 @@ class EntryScope {
   [[nodiscard]] Parts& operator*() const { return entrance_.parts_; }
 
  private:
-  // Synchronizing may throw: then the scope was never open.
+  // Synchronizing may throw: the scope then was never open.
   class Counted {
    public:
     explicit Counted(int& depth) : depth_(depth) { ++depth_; }

@@ -1,12 +1,12 @@
 #pragma once
-// What the steps of a MemoryBudget have done and held: the report of the last one, and the counts
-// of all.
+// A GuidedMeter measures the steps of a MemoryBudget. It fills the report of the last step and the
+// counts of all steps.
 //
 //   GuidedMeter meter{limit};
 //   meter.begin(live);                                 a step begins
 //   meter.end(recording, counters, transfers, own, went_over);
 //   meter.last().peak, meter.last().planned
-//   meter.count(plans);                                once it is known what was planned meanwhile
+//   meter.count(plans);                                after planning, so that its time is counted
 
 #include <algorithm>
 #include <chrono>
@@ -29,26 +29,26 @@ class GuidedMeter {
 
   [[nodiscard]] const GuidedStepReport& last() const { return last_; }
   [[nodiscard]] const GuidedCounters& counters() const { return counters_; }
-  /// Live when the last step that has ended began.
+  /// The start bytes of the last step that has ended.
   [[nodiscard]] Bytes base() const { return base_; }
-  /// What the running step follows.
+  /// The sequence that the running step follows.
   [[nodiscard]] const KnownSequences::Choice& following() const { return following_; }
 
-  /// `own`: what the step itself has allocated already.
+  /// `own`: bytes that the step itself has allocated already.
   void begin(Bytes own, const ReplanCounters& plans) {
     begin_measuring();
     following_ = {};
     waited_before_ = plans.waited;
     started_with_ = cpu_memory().live() - own - limit_.excluded();
   }
-  /// The step follows this from here on; nothing, where there is no plan. `base`: as the allocator
-  /// counts.
+  /// From here on, the step follows this choice; an empty choice means that there is no plan.
+  /// `base`: the start bytes, with the excluded bytes.
   void follows(KnownSequences::Choice choice, Bytes base) {
     last_.predicted_peak = choice.stream ? base - limit_.excluded() + choice.above : Bytes{};
     following_ = std::move(choice);
   }
 
-  // A plan predicts a step that did what was planned and nothing else.
+  // A prediction holds only for a step that did exactly what was planned.
   void end(const Recording& recording, const GuidedStepCounters& counters,
            const TransferStats& transfers, Bytes own_peak, bool went_over) {
     last_.base = base_ = recording.base - limit_.excluded();
@@ -139,7 +139,7 @@ class GuidedMeter {
   GuidedStepReport last_;
   GuidedCounters counters_;
   KnownSequences::Choice following_;
-  Bytes started_with_{};  // what was held when the step began, without the step's own
+  Bytes started_with_{};  // live bytes when the step began, without the step's own
   Bytes base_{};
   Microseconds waited_before_{};
   Clock::time_point start_{};

@@ -1,7 +1,6 @@
 #pragma once
-// A GuidedStep keeps one step of the user's own code inside a budget while it runs: the recorder
-// sees each op before it runs, and the step restores what the op reads; after it, the step evicts
-// what the plan evicts.
+// A GuidedStep keeps one step of the user's own code inside a budget. Before each op, it
+// materializes the op's operands. After each op, it evicts what the plan evicts.
 //
 //   user's op        conv  relu  pool ........ grad (reads relu's result through a saved tensor)
 //   the step                         evict relu ▲ conv, relu recomputed from *this* step's calls; the bytes go back under the tensor
@@ -10,11 +9,11 @@
 //   planned   the op sequence matches a plan, node by node: evictions and recomputations stand where the plan has them
 //   online    no plan, or the sequence has diverged: when an allocation would pass the budget, an eviction policy picks
 //
-// Either way whatever an op reads is resident when it runs, and what could not be recomputed is
-// never evicted. Its parts: residency.hpp moves bytes, rematerializer.hpp restores,
-// plan_follower.hpp follows a plan, online_eviction.hpp picks victims; here they are told what
-// happens. Every function that is called from outside opens an EntryScope, without which the parts
-// cannot be reached.
+// In both ways, all operands are resident when an op runs, and only rematerializable values are
+// evicted. The parts of a step: residency.hpp moves bytes, rematerializer.hpp restores them,
+// plan_follower.hpp follows a plan, online_eviction.hpp picks victims. This header tells the parts
+// what happens. Every function that is called from outside opens an EntryScope, because nothing
+// else gives access to the parts.
 
 #include <algorithm>
 #include <cstdint>
@@ -40,8 +39,8 @@ class GuidedStep final : public RecorderHooks,
  public:
   using Choose = PlanChoice::Choose;
 
-  /// `limit` 0: none. If it cannot be kept, an error is thrown, with what `advice` says, or the
-  /// step goes on above it.
+  /// `limit` 0: no limit. If the step cannot keep the limit, it throws an error with the text of
+  /// `advice`, or goes on above the limit.
   GuidedStep(Bytes limit, bool throws, SpillFile& file, Policy policy, Choose choose,
              std::function<std::string()> advice)
       : limit_(limit, throws),
@@ -72,22 +71,23 @@ class GuidedStep final : public RecorderHooks,
     return Scope(entrance_, Synchronize::no)->events.residency().transfers().all();
   }
   [[nodiscard]] bool went_over() const { return limit_.went_over(); }
-  /// What the step needed above what it started from, if that is more than the limit; else 0.
+  /// Bytes that the step needed above its start bytes, if the step exceeded its limit; else 0.
   [[nodiscard]] Bytes needed_above_base() const {
     return went_over() ? limit_.needed() - recorder_.tables().base() : Bytes{0};
   }
 
-  /// The expected size of the step.
+  /// The expected number of calls, values and storages.
   void expect(std::size_t calls, std::size_t values, std::size_t storages) {
     recorder_.expect(calls, values, storages);
     Scope(entrance_)->lineage.reserve(values);
   }
-  /// Evicted storages keep their addresses: a pointer from any time reads what eager would.
+  /// Evicted storages keep their addresses: a pointer from any time reads the bytes that eager
+  /// would.
   void keep_pointers() { Scope(entrance_)->events.residency().keep_pointers(); }
-  /// Compares everything that is recomputed with what it was; throws at the first difference.
+  /// Compares every recomputation with the first run. Throws at the first difference.
   void verify() { Scope(entrance_)->runner.verify(); }
-  /// Asked when memory runs out for the first time: what an earlier step that began like this one
-  /// needed above its base; 0 for nothing known.
+  /// `needed_before` is called when memory runs out for the first time. It returns what an earlier
+  /// step that began with the same ops needed above its start bytes, or 0 if nothing is known.
   void ask_for_need(std::function<Bytes(const Recording& so_far)> needed_before) {
     needed_before_ = std::move(needed_before);
   }
@@ -96,11 +96,11 @@ class GuidedStep final : public RecorderHooks,
     Scope(entrance_)->notes.watch_sources(limit > Bytes{0});
   }
 
-  /// User code may read and write it as it likes: it is restored and stays.
+  /// User code may read and write the tensor at any time: it becomes resident and stays so.
   void pin(const at::Tensor& tensor) {
     if (!tensor.defined() || !is_plain(tensor)) return;
     const Scope step(entrance_);
-    // also of one that no op of the step has read yet
+    // also for a tensor that no op of the step has read yet
     static_cast<void>(recorder_.value_of(tensor));
     const StorageIndex s = recorder_.tables().storage_of(tensor);
     if (s == no_storage) return;
@@ -110,7 +110,7 @@ class GuidedStep final : public RecorderHooks,
     recorder_.user_access().unwatch(s);
   }
 
-  /// Ends the step: everything alive is restored, inside the limit. Throws if that does not fit.
+  /// Ends the step: everything alive is restored inside the limit. Throws if that does not fit.
   [[nodiscard]] Recording finish() {
     const Scope step(entrance_);
     recorder_.add_releases();
@@ -143,7 +143,7 @@ class GuidedStep final : public RecorderHooks,
   void left() override { leave_thread(); }
 
   void ready(const Call& call, std::span<const StorageIndex> writes) override {
-    // of this thread: one that has joined, or one that did not see the limit change
+    // per thread: for a thread that has joined, or that did not see the limit change
     PageBlocks::limit_here() = limit_.bytes();
     const Scope step(entrance_);
     step->eviction.tick();
@@ -192,7 +192,7 @@ class GuidedStep final : public RecorderHooks,
 
   bool host_access(StorageIndex s) override {
     const Scope step(entrance_);
-    if (step->runner.is_running()) {  // a kernel that runs again, not user code
+    if (step->runner.is_running()) {  // the kernel of a recomputation, not user code
       step->runner.watch_afterwards(s);
       return true;
     }
@@ -200,7 +200,7 @@ class GuidedStep final : public RecorderHooks,
     const ResidencyState state = residency.state(s);
     if (state == ResidencyState::spilled || state == ResidencyState::evicted)
       step->rematerializer.materialize(s);
-    if (residency.writes().edges_written(s)) {  // since before: what it was is wanted once more
+    if (residency.writes().edges_written(s)) {  // written already: the old contents are needed
       step->rematerializer.process_pointer_write(s);
       return true;
     }
@@ -247,7 +247,7 @@ class GuidedStep final : public RecorderHooks,
   void touched(StorageIndex s, bool writes) override {
     const PointerAccess access(*this, limit_);
     const Scope step(entrance_);
-    step->follower.note_off_plan();  // what is restored now, and stays, is in no plan
+    step->follower.note_off_plan();  // no plan restores it and keeps it resident
     if (writes) return on_user_write(s);
     step->pin_for_user(s);
     step->rematerializer.materialize(s);
@@ -288,10 +288,10 @@ class GuidedStep final : public RecorderHooks,
     step->follower.leave("recomputation has reached its bound");
     step->eviction.touch_all();
   }
-  // What is evicted and was made from it is recomputed first, and nothing is made from it any more.
+  // Recomputes first what was evicted and made from it. Nothing is recomputed from it afterwards.
   void on_user_write(StorageIndex s) override {
     const Scope step(entrance_, Synchronize::no);
-    const CallRunner::Interrupted interrupted(step->runner);  // a pointer is used, whoever does it
+    const CallRunner::Interrupted interrupted(step->runner);  // the access counts as user code's
     static_cast<void>(host_access(s));
   }
 
@@ -301,7 +301,7 @@ class GuidedStep final : public RecorderHooks,
 
   // ── memory ─────────────────────────────────────────────────────────────────────────────────────
 
-  // False if nothing more can go.
+  // False if nothing more can be reclaimed.
   [[nodiscard]] bool make_room_online(Parts& step, Bytes bytes) {
     choice_.give_up(step.follower, "memory ran out");
     step.rematerializer.note_out_of_memory();
@@ -311,8 +311,8 @@ class GuidedStep final : public RecorderHooks,
     return step.eviction.make_room(bytes, limit_.enforced());
   }
 
-  // Threads that are not part of the step ask nobody: what they have taken since the last op is
-  // made up for at the next one.
+  // Threads that are not part of the step do not ask before they allocate. The next op makes room
+  // for what they have allocated since the last op.
   void make_room_for_others(Parts& step) {
     if (limit_.given() && cpu_memory().live() > limit_.enforced())
       static_cast<void>(make_room_online(step, {}));
@@ -326,7 +326,7 @@ class GuidedStep final : public RecorderHooks,
     limit_.remove();
     try {
       step->follower.leave("the step has ended");
-    } catch (...) {  // a copy that did not fit: whoever reads that tensor gets an error
+    } catch (...) {  // a copy that did not fit: reading the tensor gives an error
     }
     for (StorageIndex s = 0; s < recorder_.storages().size(); ++s) {
       try {

@@ -1,11 +1,12 @@
 #pragma once
-// When two steps made the same stream of ops: node by node the same operator over the same values,
-// in the same shapes.
+// same_stream() compares the op sequences of two steps. They are equal if, node by node, the same
+// operator reads the same values in the same shapes.
 //
 //   recorded   mm(x, w) -> h [32, 64]    relu(h) -> r [32, 64]    …        known.calls[1]
 //   this step  mm(x, w) -> h [32, 64]    relu(h) -> r [32, 64]              same_reads(call, known.calls[1])
-//
-// Operands are compared by value id: ids are given in the order in which values come, so that equal
+// Operands are compared by value id. The recorder numbers values in the order in which they appear,
+// so equal sequences have equal ids. Numbers may differ (a learning rate): a recomputation uses the
+// number of its own step.
 // streams have equal ids. Numbers may differ (a learning rate): a recomputation uses this step's.
 
 #include <algorithm>
@@ -18,7 +19,7 @@
 
 namespace reprise::guided {
 
-/// Whether a call asks for the same op of the same values.
+/// Whether both calls have the same op and read the same values.
 [[nodiscard]] inline bool same_reads(const Call& a, const Call& b) {
   if (a.kind != b.kind || a.facts != b.facts || a.reads.size() != b.reads.size()) return false;
   return std::ranges::equal(a.reads, b.reads, [](const ArgumentSlot& x, const ArgumentSlot& y) {
@@ -29,15 +30,15 @@ namespace reprise::guided {
   return a.updates == b.updates &&
          std::ranges::equal(a.results, b.results, {}, &ResultSlot::value, &ResultSlot::value);
 }
-/// Where in its storage a batch lies may differ, and whether something from before the step
-/// outlives it.
+/// A batch's offset in its storage may differ, and so may whether a value from before the step
+/// outlives the step.
 [[nodiscard]] inline bool same_value(const RecordedValue& a, const RecordedValue& b) {
   return a.bytes == b.bytes && a.alias_of == b.alias_of && a.overwrites == b.overwrites &&
          a.producer == b.producer && a.geometry.sizes == b.geometry.sizes &&
          a.geometry.strides == b.geometry.strides && a.geometry.dtype == b.geometry.dtype;
 }
 
-/// Whether two steps made the same stream of ops.
+/// Whether two steps made the same op sequence.
 [[nodiscard]] inline bool same_stream(const Recording& a, const Recording& b) {
   return std::ranges::equal(a.values, b.values, same_value) &&
          std::ranges::equal(a.calls, b.calls, [](const Call& x, const Call& y) {
@@ -45,7 +46,7 @@ namespace reprise::guided {
          });
 }
 
-/// Whether a step that has come as far as `so_far` may become `known`.
+/// Whether the calls of `so_far` are the first calls of `known`.
 [[nodiscard]] inline bool begins_like(const Recording& known, const Recording& so_far) {
   const std::size_t calls = so_far.calls.size(), values = so_far.values.size();
   if (calls > known.calls.size() || values > known.values.size()) return false;
@@ -57,7 +58,7 @@ namespace reprise::guided {
     if (!same_value(so_far.values[i], known.values[i])) return false;
   return true;
 }
-/// And goes on with `next`.
+/// The same, with `next` as the next call.
 [[nodiscard]] inline bool begins_like(const Recording& known, const Recording& so_far,
                                       const Call& next) {
   const std::size_t calls = so_far.calls.size();
@@ -65,8 +66,9 @@ namespace reprise::guided {
          begins_like(known, so_far);
 }
 
-/// A recorded stream with its graph and the plan to follow when it comes again. Without a plan the
-/// stream is followed all the same, and nothing is given up: there is room for all that it takes.
+/// A recorded op sequence with its graph, and the plan to follow when it repeats. Without a plan,
+/// the step still follows the sequence, and nothing is evicted: the headroom is enough for the
+/// whole step.
 struct PlannedStream {
   std::shared_ptr<const Recording> recording{};
   std::shared_ptr<const StepGraph> graph{};

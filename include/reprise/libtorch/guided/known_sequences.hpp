@@ -1,13 +1,14 @@
 #pragma once
-// The op sequences that a loop has made so far, each with its plan, and which of them a new step is
-// going to be.
+// KnownSequences keeps the op sequences that a loop has made, each with its plan, and finds the
+// sequence that a new step follows.
 //
 //   step 1   a b c d e        learned and planned: A
 //   step 2   a b c d e        begins like A: A's plan is followed
 //   step 3   a b X            diverges from A at X; no other sequence begins with a b X: online from there, learned and planned: B
 //   step 4   a b X …          follows A until X, then B
 //
-// When a plan is made again, and which one stays, is the Replanner's business (plan/replanner.hpp).
+// The Replanner decides when a sequence is planned again, and which plan stays
+// (plan/replanner.hpp).
 
 #include <algorithm>
 #include <cstddef>
@@ -33,33 +34,33 @@
 
 namespace reprise::guided {
 
-/// The stages of a pipeline as guided steps ask them, whatever their types are.
+/// The stages of a pipeline in the form in which guided steps call them.
 struct GuidedStages {
   PlanStage planner{};
   std::function<Bytes(const StepGraph&)> floor{};
-  /// throws where the schedule breaks a rule
+  /// throws if the schedule breaks a rule
   std::function<void(const StepGraph&, const Schedule&)> check{};
 };
 
-/// A sequence with what is known of it besides its plan.
+/// A sequence with everything that is known about it except its plan.
 struct KnownSequence {
   std::shared_ptr<const Recording> recording{};
-  /// to follow where there is headroom for everything; none before its graph has been made
+  /// to follow if the headroom is enough without evictions; null before the graph has been made
   std::shared_ptr<const PlannedStream> without_plan{};
-  Bytes floor_above{};               ///< no schedule can go below, above the start
-  Bytes needed_above{};              ///< where it went above its limit: what it needed
-  Bytes above_for_cost{};            ///< of the plan for a budget by its cost
-  std::shared_ptr<Advice> advice{};  ///< by advice_job; without a schedule where none was found
+  Bytes floor_above{};     ///< the floor above the start bytes
+  Bytes needed_above{};    ///< what it needed above its start bytes, if it exceeded its limit
+  Bytes above_for_cost{};  ///< peak above the start bytes of the plan for a budget by its cost
+  std::shared_ptr<Advice> advice{};  ///< by advice_job; without a schedule if none was found
   std::shared_ptr<PlanJob> advice_job{};
 
-  /// What the step takes above its start, where nothing is given up.
+  /// Peak above the start bytes if nothing is evicted.
   [[nodiscard]] Bytes all() const { return recording->peak - recording->base; }
 };
 
 /// A plan that a step can follow.
 struct FollowablePlan {
   std::shared_ptr<const PlannedStream> stream{};
-  Bytes above{};  ///< its peak above the start
+  Bytes above{};  ///< its peak above the start bytes
   Microseconds extra{};
   bool used = false;
 
@@ -91,14 +92,16 @@ class KnownSequences {
   KnownSequences(const KnownSequences&) = delete;
   KnownSequences& operator=(const KnownSequences&) = delete;
 
-  /// What may be followed from here on, with its peak above the start and its predicted extra time.
+  /// What a step may follow from here on, with its peak above the start bytes and its predicted
+  /// extra time.
   struct Choice {
     std::shared_ptr<const PlannedStream> stream{};
     Bytes above{};
     Microseconds extra{};
   };
 
-  /// For a step that has come so far and goes on with `next`. Plans where that is needed.
+  /// For a step that has made the calls `so_far` and goes on with `next`. Plans if that is
+  /// necessary.
   [[nodiscard]] Choice choose_or_plan(const Recording& so_far, const Call& next, Bytes headroom) {
     for (Known& known : steps_.steps()) {
       if (!known.graph || !begins_like(*known.key.recording, so_far, next)) continue;
@@ -113,8 +116,8 @@ class KnownSequences {
     return {};
   }
 
-  /// A step has made this sequence, and no plan was followed to its end. `headroom`: none where it
-  /// is not known yet.
+  /// A step has made this sequence and followed no plan to its end. `headroom` is empty if it is
+  /// not known yet.
   void learn(Recording recording, std::optional<Bytes> headroom) {
     bool is_new = false;
     Known& known = steps_.find_or_add(
@@ -125,13 +128,14 @@ class KnownSequences {
                                    std::make_shared<const Recording>(std::move(recording))};
         });
     new_in_a_row_ = is_new ? new_in_a_row_ + 1 : 0;
-    // nothing comes again: what does will be planned when it does
+    // no sequence repeats in this loop: a sequence is planned when it repeats
     if (new_in_a_row_ > patience) return;
     make_graph(known);
     if (headroom && options_.run.max_plans > 0) ensure_planned(known, *headroom);
   }
 
-  /// A sequence that was followed to its end, as `now`: the one that was seen last.
+  /// A step has followed this sequence to its end, as `now`. The sequence becomes the last one
+  /// seen.
   void seen(const PlannedStream& stream, const Recording& now, Bytes headroom) {
     new_in_a_row_ = 0;
     const auto it = std::ranges::find_if(steps_.steps(), [&](const Known& known) {
@@ -139,20 +143,20 @@ class KnownSequences {
     });
     if (it == steps_.steps().end()) return;
     Known& known = *it;
-    // not one of several that take turns: they enter each other's plans in the middle
+    // not one of several that take turns: steps enter each other's plans in the middle
     const bool again = &known == &steps_.steps().front();
     steps_.touch(known);
     if (again && stream.plan) refine(known, now, headroom);
   }
 
-  /// The sequence that was learned last went above its limit: it needs this much above its start.
+  /// The last learned sequence exceeded its limit: it needs `above` bytes above its start bytes.
   void note_need(Bytes above) {
     if (steps_.steps().empty()) return;
     Bytes& needed = steps_.steps().front().key.needed_above;
     needed = std::max(needed, above);
   }
-  /// What a step that begins like this one is known to need above its start, whatever is evicted; 0
-  /// where nothing is known.
+  /// Known need of a step that begins with these calls, above its start bytes, whatever is evicted;
+  /// 0 if nothing is known.
   [[nodiscard]] Bytes needed_above(const Recording& so_far) const {
     for (const Known& known : steps_.steps())
       if (known.key.needed_above > Bytes{0} && begins_like(*known.key.recording, so_far))
@@ -160,14 +164,14 @@ class KnownSequences {
     return {};
   }
 
-  /// The sequence that was seen last, with its plan where it has one; none where there is none, or
+  /// The last seen sequence, with its plan if it has one. Null if there is no such sequence, or if
   /// no graph was made of it.
   [[nodiscard]] const PlannedStream* last() const {
     if (steps_.steps().empty() || !steps_.steps().front().graph) return nullptr;
     const Known& front = steps_.steps().front();
     return front.made ? front.made->stream.get() : front.key.without_plan.get();
   }
-  /// Why the next step is not going to be planned; empty where it may be.
+  /// Why the next step is not going to be planned; empty if it may be.
   [[nodiscard]] std::string why_unplannable(Bytes headroom) const {
     if (new_in_a_row_ > patience)
       return "the last " + std::to_string(new_in_a_row_) +
@@ -180,16 +184,17 @@ class KnownSequences {
                       format_bytes(steps_.steps().front().headroom)
                 : "";
   }
-  /// What has not come again so far may do so from here on.
+  /// Forgets how many new sequences came in a row: the next ones are planned again.
   void reset_new_sequence_count() { new_in_a_row_ = 0; }
-  /// What no schedule of the last sequence can go below, above its start.
+  /// The floor of the last sequence, above its start bytes.
   [[nodiscard]] std::optional<Bytes> floor_above_start() const {
     if (last() == nullptr) return std::nullopt;
     return steps_.steps().front().key.floor_above;
   }
 
-  /// For a budget by its cost: the smallest headroom in which the last sequence takes at most so
-  /// much more time; at least that of the others. None while it is looked for.
+  /// For a budget by its cost: the smallest headroom in which the last sequence takes at most
+  /// `percent` % extra time, and at least the headroom of the other sequences. Empty while the
+  /// search runs.
   [[nodiscard]] std::optional<Bytes> headroom_for_cost(double percent) {
     if (last() == nullptr) return std::nullopt;
     Known& front = steps_.steps().front();
@@ -207,9 +212,9 @@ class KnownSequences {
   [[nodiscard]] bool planning() const {
     return !steps_.steps().empty() && steps_.planning(steps_.steps().front());
   }
-  /// What the smallest plan for the last sequence takes, without what no op of the step touches;
-  /// looked for at the first call, in the background where that is asked for. None until it is
-  /// there.
+  /// The smallest plan for the last sequence, without the bytes that no op of the step reads. The
+  /// first call starts the search, in the background if the options say so. Null until the search
+  /// has ended.
   [[nodiscard]] const Advice* smallest_plan() {
     if (last() == nullptr) return nullptr;
     Known& known = steps_.steps().front();
@@ -218,8 +223,8 @@ class KnownSequences {
     known.key.advice_job->wait();
     return known.key.advice->schedule.empty() ? nullptr : known.key.advice.get();
   }
-  /// From here on the last sequence follows its smallest plan, which smallest_plan() has given.
-  /// What that takes above the start; none where it cannot be followed.
+  /// From here on, the last sequence follows its smallest plan, which smallest_plan() has returned.
+  /// Returns the peak above the start bytes; empty if the plan cannot be followed.
   [[nodiscard]] std::optional<Bytes> use_smallest_plan() {
     Known& known = steps_.steps().front();
     try {
@@ -233,7 +238,7 @@ class KnownSequences {
     }
   }
 
-  /// Takes up plans for the last sequence; waits for them where that is asked for.
+  /// Starts to use finished plans for the last sequence. Waits for them if the options say so.
   void plan_last(Bytes headroom) {
     if (last() != nullptr && options_.run.max_plans > 0)
       ensure_planned(steps_.steps().front(), headroom);
@@ -253,7 +258,7 @@ class KnownSequences {
 
   [[nodiscard]] bool in_background() const { return options_.plan_in_background; }
 
-  // A step that waits for its plan leaves its cores to it; one that goes on meanwhile does not.
+  // A step that waits for its plan leaves its cores to the planner; a step that goes on does not.
   static ReplanRules rules(const MemoryBudgetOptions& options, const PlanStage& planner) {
     PlanSearchRules search{.planner = planner.plan,
                            .planning = options.run.planning,
@@ -289,7 +294,7 @@ class KnownSequences {
     Bytes floor{};
     try {
       floor = stages_.floor(*known.graph);
-    } catch (const Error& error) {  // the step goes on; no plan will be found
+    } catch (const Error& error) {  // the step goes on without a plan
       log_.info(std::string("the step cannot be analysed: ") + error.what());
       floor = floor_bytes(*known.graph);
     }
@@ -297,7 +302,7 @@ class KnownSequences {
     known.key.without_plan = std::move(stream);
   }
 
-  // What ops take when they run for the first time is not what they take later.
+  // The first runs of ops take other times than later runs.
   void refine(Known& known, const Recording& now, Bytes headroom) {
     if (!steps_.wants_times(known)) return;
     std::vector<Microseconds> times;
@@ -315,7 +320,7 @@ class KnownSequences {
     ensure_planned(known, headroom);
   }
 
-  // Sees to it that there is a plan for this much headroom, or that one is being made.
+  // Makes sure that a plan for this headroom exists or is being made.
   void ensure_planned(Known& known, Bytes headroom) {
     if (known.key.all() <= headroom) return steps_.take(known, !in_background());
     steps_.ensure(known, {.headroom = headroom});
@@ -360,7 +365,7 @@ class KnownSequences {
           request.cancel = std::move(stop);
           try {
             *found = advise(*graph, request, planner);
-          } catch (...) {  // a planner of the user's own may throw anything: then there is none
+          } catch (...) {  // a user's planner may throw anything: then there is no plan
           }
           return Schedule{};
         });

@@ -1,8 +1,8 @@
 #pragma once
-// What can be recomputed from what, by the calls recorded in this very step.
+// Lineage knows which values can be recomputed from which others, by the calls of this step.
 //
 //   h = mm(x, w); r = relu(h)        h: rematerializable, made from x and w;  r: from h
-//   w.sub_(g)                        w is overwritten: h and r cannot be recomputed any more
+//   w.sub_(g)                        w is overwritten: neither h nor r can be recomputed afterwards
 //
 // A value is *rematerializable* while every call in its recompute cone may run again and every
 // source of the cone is available. Only rematerializable values are evicted. It is *reproducible*
@@ -23,14 +23,14 @@
 
 namespace reprise::guided {
 
-/// Holds values in memory that no storage of the step knows of: a plan's copies.
+/// A source of values that no storage of the step has: a plan's copies.
 struct ValueSource {
   virtual ~ValueSource() = default;
-  /// Whether the source had the storage's contents, and has given them to it.
+  /// Attaches the bytes to the storage. False if the source does not have the storage's contents.
   virtual bool materialize_from_plan(StorageIndex s) = 0;
-  /// Whether the source has the value, and keeps it for what can only be recomputed from it.
+  /// Whether the source has the value, and keeps it for what can only be recomputed from the value.
   [[nodiscard]] virtual bool plan_holds(ValueId v) const = 0;
-  /// Something is about to be recomputed from what is in the step's storages.
+  /// A recomputation is about to start from the step's storages.
   virtual void before_recompute() = 0;
 };
 /// A step without a plan.
@@ -44,10 +44,9 @@ class Lineage {
  public:
   using Readers = c10::SmallVector<NodeId, 2>;
 
-  /// What can only be recomputed from a value, as long as nothing that is available lies in
-  /// between.
+  /// Values that can only be recomputed from this one, because no available value lies between.
   struct Dependants {
-    std::vector<ValueId> evicted{};  ///< under tensors of the user's
+    std::vector<ValueId> evicted{};  ///< under the user's tensors
     std::vector<ValueId> others{};
   };
 
@@ -56,12 +55,12 @@ class Lineage {
   Lineage(const Lineage&) = delete;
   Lineage& operator=(const Lineage&) = delete;
 
-  /// Asks this one from now on.
+  /// Calls this source from now on.
   void ask(ValueSource& plan) { plan_ = &plan; }
   [[nodiscard]] ValueSource& plan() const { return *plan_; }
 
   void reserve(std::size_t values) { facts_.reserve(values); }
-  /// Knows all values of the recording from here on.
+  /// Adds facts for the recording's new values.
   void grow() {
     if (facts_.size() < recording().values.size()) facts_.resize(recording().values.size());
   }
@@ -72,11 +71,11 @@ class Lineage {
   [[nodiscard]] bool reproducible(ValueId version) const {
     return version.index < facts_.size() && facts_[version.index].reproducible;
   }
-  /// Whether some of its storage has not been written yet.
+  /// Whether part of its storage has not been written yet.
   [[nodiscard]] bool uninitialized(ValueId version) const {
     return facts_[version.index].uninitialized;
   }
-  /// Of a value from before the step: whether a call has written it after this one.
+  /// For a value from before the step: whether a later call than `node` has written it.
   [[nodiscard]] bool updated_after(ValueId v, NodeId node) const {
     const NodeId updated = facts_[v.index].updated_at;
     return updated.valid() && updated > node;
@@ -108,7 +107,7 @@ class Lineage {
     });
     return found;
   }
-  /// Whether something is evicted that could only be recomputed from it.
+  /// Whether a value is evicted that can only be recomputed from this one.
   [[nodiscard]] bool has_evicted_dependants(ValueId source) const {
     return !dependants_of(source).evicted.empty();
   }
@@ -120,7 +119,7 @@ class Lineage {
     Readers& readers = facts_[tables_.version_of(v).index].readers;
     if (readers.empty() || readers.back() != node) readers.push_back(node);
   }
-  /// The call has made this version. `repeatable`: the call may run again.
+  /// The call has made this version. `repeatable`: the call may be recomputed.
   void note_version(const Call& call, const ResultSlot& result, bool repeatable) {
     const ValueId before = recording().values[result.value.index].overwrites;
     const ValueId from = before.valid() ? tables_.version_of(before) : ValueId{};
@@ -134,13 +133,13 @@ class Lineage {
 
   /// The value becomes a source itself.
   void end_rematerializing(ValueId v) { facts_[v.index].rematerializable = false; }
-  /// Nobody but the user knows what the contents are.
+  /// Only user code knows the contents.
   void end_reproducing(ValueId v) {
     facts_[v.index].rematerializable = facts_[v.index].reproducible = false;
   }
   void forget_readers(ValueId v) { facts_[v.index].readers.clear(); }
-  /// When what was made from contents that end here dies, a release call is recorded. Depends on
-  /// the op sequence alone, so that a step that follows its plan records the planned sequence.
+  /// Release calls are recorded for what was made from contents that end here. Depends on the op
+  /// sequence only, so a step that follows its plan records the planned sequence.
   void record_deaths_of_dependants(ValueId source) {
     for_each_made_from(source, [&](ValueId v) {
       if (!reproducible(v)) return false;
@@ -152,11 +151,12 @@ class Lineage {
     });
   }
 
-  // ── what it costs to have a storage back ───────────────────────────────────────────────────────
+  // ── the cost of materializing a storage
+  // ────────────────────────────────────────────────────────────
 
-  /// Of the storage: time of its recompute cone and of the evicted results that wait for it; or of
-  /// spilling and fetching. Either has a fixed part, or a thousand of the smallest tensors would go
-  /// to make room for one.
+  /// Cost of a storage: time of its recompute cone and of the evicted results that depend on it, or
+  /// of spilling and fetching. Both have a fixed part. Without the fixed part, a thousand tiny
+  /// tensors would be evicted instead of one large tensor.
   [[nodiscard]] Microseconds cost_of(StorageIndex s, bool only_spills) {
     const ValueId latest = tables_.latest_version(s);
     const auto bytes = static_cast<double>(residency_.bytes(s).count);
@@ -166,19 +166,19 @@ class Lineage {
   }
 
  private:
-  static constexpr double bytes_per_us = 1000;  // a guess at a disk: 1 GB/s
-  // and a guess at what the file system takes for itself
+  static constexpr double bytes_per_us = 1000;  // assumed for a disk: 1 GB/s
+  // assumed for the file system
   static constexpr double us_per_transfer = 100;
-  static constexpr double us_per_recomputation = 20;  // what it takes us to recompute anything
+  static constexpr double us_per_recomputation = 20;  // fixed cost of a recomputation
   static constexpr std::size_t max_cone = 64;
   static constexpr std::size_t max_neighbours = 8;
 
-  /// Of a value that brought contents; of a view only `readers` stays empty.
+  /// By value, for values that are versions; for a view, only `readers` stays empty.
   struct Facts {
     bool rematerializable = false;
     bool reproducible = false;
     bool uninitialized = false;
-    NodeId updated_at{};  ///< of a value from before the step: the last call that wrote it
+    NodeId updated_at{};  ///< for a value from before the step: the last call that wrote it
     Readers readers{};
   };
 
@@ -187,8 +187,8 @@ class Lineage {
     return tables_.records()[s].use;
   }
 
-  // What calls have made from a value, and from what they made, as far as `visit` says to go on
-  // from it.
+  // Visits what calls have made from a value, and follows the results for which `visit` returns
+  // true.
   template <class Visit>
   void for_each_made_from(ValueId source, const Visit& visit) const {
     std::vector<ValueId> stack{source};
@@ -202,8 +202,7 @@ class Lineage {
     }
   }
 
-  // Whether some of the value's storage holds whatever lay there: the rest has not been written
-  // yet.
+  // Whether part of the value's storage is uninitialized because no op has written it yet.
   [[nodiscard]] bool leaves_uninitialized(const Call& call, const ResultSlot& result,
                                           ValueId from) const {
     if (call.kind == CallKind::op && call.facts->unfilled) return true;
@@ -214,8 +213,8 @@ class Lineage {
     return written < residency_.bytes(tables_.storage_of(result.value)).count;
   }
 
-  // The calls that would have to run for the value, each once. A cone with very many of them is
-  // known to be expensive soon enough.
+  // Time of the calls in the value's recompute cone, each once. The search stops at a large cone,
+  // which is expensive anyway.
   [[nodiscard]] double cone_cost(ValueId value) {
     counted_.resize(recording().calls.size(), 0);
     ++count_;
@@ -236,12 +235,13 @@ class Lineage {
     return cost;
   }
 
-  // What is evicted and made from the value directly. What has died is not wanted back.
+  // Time of the evicted values that were made directly from this value. Dead values are not
+  // restored.
   [[nodiscard]] double waiting_cost(ValueId value) const {
     double cost = 0;
     std::size_t looked = 0;
     for (NodeId reader : readers_of(value)) {
-      // a value that everything reads: its price need not be exact
+      // a value with very many readers: its cost need not be exact
       if (++looked > max_neighbours) break;
       const Call& call = recording().calls[reader.index];
       const bool waits = std::ranges::any_of(call.results, [&](const ResultSlot& result) {
@@ -258,7 +258,7 @@ class Lineage {
   NoValueSource no_plan_;
   ValueSource* plan_ = &no_plan_;
   std::vector<Facts> facts_;            // by value
-  std::vector<std::uint32_t> counted_;  // by call: the count of costs that it was last a part of
+  std::vector<std::uint32_t> counted_;  // by call: the count of costs in which it was last included
   std::uint32_t count_ = 0;
 };
 

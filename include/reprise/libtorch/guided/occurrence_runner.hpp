@@ -1,6 +1,6 @@
 #pragma once
-// Runs one recomputation of a plan: over the plan's copies, and the user's storages if the values
-// lie there.
+// An OccurrenceRunner runs one recomputation of a plan. It reads the plan's copies, or the user's
+// storages if the values are there.
 //
 //   schedule   … conv' relu' grad     run(sequence, place of relu'):  relu reads conv's copy, and makes a copy of its own
 
@@ -25,13 +25,13 @@ class OccurrenceRunner {
         rematerializer_(rematerializer),
         instances_(instances) {}
 
-  /// Recomputes what the plan has at this place of its schedule. Null if that was done; else why it
-  /// cannot be done, and the step has to go on without the plan.
+  /// Recomputes the occurrence at this position of the schedule. Returns null on success, else the
+  /// reason why the step must go on without the plan.
   [[nodiscard]] const char* run(const PlannedStream& sequence, std::uint32_t i) {
     const NodeId node = sequence.plan->schedule()[i];
     const Call& call = recording().calls[node.index];
     static_cast<void>(rematerializer_.process_pointer_writes(call));
-    // by user code, not in the step that was planned
+    // user code changed a source; it did not in the planned step
     if (!call.repeatable) return "what something would be recomputed from has changed";
     ScopedPins pins(residency_.records());
     std::vector<at::Tensor> tensors(call.reads.size());
@@ -61,7 +61,7 @@ class OccurrenceRunner {
  private:
   [[nodiscard]] const Recording& recording() const { return tables_.recording(); }
 
-  // None if it has been freed.
+  // Undefined if the operand has been freed.
   at::Tensor operand_of(const PlannedStream& sequence, std::uint32_t occurrence, NodeId node,
                         ValueId v, ScopedPins& pins) {
     const RecordedValue& owner = tables_.value(tables_.owner_of(v));
@@ -90,7 +90,7 @@ class OccurrenceRunner {
     return memory ? rematerializer_.over(memory, v) : at::Tensor();
   }
 
-  // Whether the contents of the storage, wherever they are, are this value's.
+  // Whether the storage's contents, wherever they are, are this value.
   [[nodiscard]] bool has_contents(StorageIndex s, ValueId v) const {
     return !residency_.records()[s].use.corrupt &&
            (tables_.is_persistent(s) || tables_.latest_version(s) == tables_.version_of(v));

@@ -1,10 +1,10 @@
 #pragma once
-// Online eviction: no plan decides. When an allocation would pass the limit, a policy picks a
-// victim (DTR), which is evicted, or spilled if it cannot be recomputed.
+// Online eviction works without a plan. If an allocation would exceed the limit, a policy picks a
+// victim (as in DTR). The victim is evicted, or spilled if it cannot be recomputed.
 //
 //   limit 100 MiB, live 90 MiB, an op asks for 30 MiB:    policy: h7 costs least per byte and staleness ──▶ evict h7, 25 MiB ──▶ live 95
 //
-// The policy knows a storage from the first time that memory runs out in the step (begin()).
+// The policy learns about storages when memory runs out for the first time in the step (begin()).
 
 #include <algorithm>
 #include <cstdint>
@@ -35,7 +35,7 @@ class OnlineEviction {
   /// An op begins: staleness is counted in ops.
   void tick() { ++clock_; }
   [[nodiscard]] bool is_on() const { return on_; }
-  /// Memory has run out: the policy gets to know all storages.
+  /// Memory has run out: the policy gets all storages.
   void begin() {
     if (std::exchange(on_, true)) return;
     touch_all();
@@ -58,7 +58,7 @@ class OnlineEviction {
   }
   void forget(StorageIndex s) { policy_.erase(s); }
 
-  /// Reclaims until `bytes` fit below the limit. False if nothing more can go.
+  /// Reclaims until `bytes` fit below the limit. False if nothing more can be reclaimed.
   [[nodiscard]] bool make_room(Bytes bytes, Bytes limit) {
     int repriced = 0;
     while (cpu_memory().live() + bytes > limit) {
@@ -79,7 +79,7 @@ class OnlineEviction {
   }
 
  private:
-  static constexpr int max_repriced = 16;  // for one allocation: a choice has a bound
+  static constexpr int max_repriced = 16;  // per allocation: bounds the time of a choice
   static constexpr double worth_repricing = 1.4;
 
   [[nodiscard]] StorageRecord::Use& use(StorageIndex s) { return residency_.records()[s].use; }
@@ -105,8 +105,8 @@ class OnlineEviction {
     use(s).cost = cost;
     policy_.touch(s, {residency_.bytes(s), cost, use(s).last_use});
   }
-  // Much of what it would be recomputed from may have gone since it was priced. Then it is priced
-  // anew, and another one may be the better choice.
+  // Sources may have been evicted since the storage's cost was computed. The cost is then computed
+  // anew, and another storage may be the better choice.
   [[nodiscard]] bool costs_more_now(StorageIndex s) {
     const Microseconds cost = lineage_.cost_of(s, counters_.only_spills);
     if (cost.count <= worth_repricing * use(s).cost.count) return false;
@@ -117,7 +117,7 @@ class OnlineEviction {
   // Evicts or spills, whichever is possible.
   void reclaim(StorageIndex s, bool evicts = false) {
     policy_.erase(s);
-    if (recorder_.user_access().find_writes(s)) return;  // it stays
+    if (recorder_.user_access().find_writes(s)) return;  // it stays resident
     const ValueId latest = tables_.latest_version(s);
     const std::string name = tables_.recording().describe(latest);
     if (lineage_.rematerializable(latest) &&

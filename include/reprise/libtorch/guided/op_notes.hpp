@@ -1,9 +1,9 @@
 #pragma once
-// What the user's ops do to what may be evicted: who read a storage, who may still write it, what
-// was made from what.
+// OpNotes records what the user's ops mean for eviction: who read a storage, who may still write
+// it, and which values were made from which.
 //
-//   y = mm(x, w)      x is no longer unread; w is watched for writes; y is rematerializable from x and w
-//   custom(x)         an op of another library may keep x beyond its end: x lingers, and stays
+//   y = mm(x, w)      x has been read; w is watched for writes; y is rematerializable from x and w
+//   custom(x)         an op of another library may keep x beyond its end: x lingers, and stays resident
 
 #include <utility>
 #include <vector>
@@ -26,17 +26,17 @@ class OpNotes {
         rematerializer_(rematerializer),
         listener_(listener) {}
 
-  /// Without a limit nothing is ever evicted: no source has to be watched.
+  /// Without a limit nothing is evicted, so sources are not watched.
   void watch_sources(bool watch) { watches_sources_ = watch; }
 
-  /// The storages that the recorder has come to know since the last time.
+  /// Adds the storages that the recorder has registered since the last call.
   void add_new_storages() {
     for (StorageIndex s = events_.look_at_new_storages(); s < records_.size(); ++s)
       if (records_[s].contents.number)  // not worth evicting
         records_[s].use.pinned = records_[s].use.death_is_recorded = true;
   }
 
-  /// The call has run: what it made can be recomputed, or cannot.
+  /// The call has run: decides whether its results can be recomputed.
   void note_call(const Call& call, NodeId node) {
     bool reads_what_user_may_write = false;
     for (ValueId v : call.updates) lineage_.note_update(v, node);
@@ -61,7 +61,7 @@ class OpNotes {
     if (call.kind == CallKind::op && call.facts->copies_lazily) note_lazy_copy(call);
   }
 
-  /// An op of another library has it, perhaps beyond its end.
+  /// An op of another library has the storage, perhaps beyond the op's end.
   void linger(StorageIndex s) {
     records_[s].use.pinned = records_[s].use.lingers = true;
     residency_.writes().stop(s);
@@ -69,35 +69,35 @@ class OpNotes {
 
   // ── user code has a pointer ────────────────────────────────────────────────────────────────────
 
-  /// The call that made what the storage has now; none if no call of the step did.
+  /// The call that made the storage's present version; none if no call of the step did.
   [[nodiscard]] NodeId producer_of_contents(StorageIndex s) const {
     const ValueId latest = tables_.latest_version(s);
     return latest.valid() ? tables_.value(latest).producer : NodeId{};
   }
-  /// From now on user code may write the storage whenever it likes.
+  /// From now on, user code may write the storage at any time.
   void give_to_user(StorageIndex s) {
     const ValueId latest = tables_.latest_version(s);
     const NodeId producer = producer_of_contents(s);
-    // the end of the version forgets them
+    // before_overwrite() forgets the readers
     const Lineage::Readers readers =
         latest.valid() ? lineage_.readers_of(latest) : Lineage::Readers{};
     if (latest.valid()) lineage_.end_reproducing(latest);
     rematerializer_.before_overwrite(s);
     if (producer.valid()) recorder_.tables().forbid_again(producer);
-    // what it read may be gone by the next time
+    // the version that it read may be overwritten by then
     for (NodeId reader : readers) recorder_.tables().forbid_again(reader);
     records_[s].use.user_may_write = records_[s].use.death_is_recorded = true;
     residency_.writes().stop(s);
   }
-  /// User code has written the storage already: throws if something is evicted that could only be
-  /// recomputed from what it was.
+  /// User code has written the storage already: throws if an evicted value can only be recomputed
+  /// from its former contents.
   void refuse_late_write(StorageIndex s) const {
     const ValueId latest = tables_.latest_version(s);
     if (latest.valid() && lineage_.has_evicted_dependants(latest))
       throw rematerializer_.written_too_late(latest);
   }
 
-  /// The storage may be watched for writes: ops and user code do not write it whenever they like.
+  /// The storage may be watched for writes: neither ops nor user code write it at any time.
   [[nodiscard]] bool watchable(StorageIndex s) const {
     const StorageRecord::Use& use = records_[s].use;
     return tables_.is_persistent(s) && !use.user_may_write && !use.lingers;
@@ -109,7 +109,7 @@ class OpNotes {
   }
 
  private:
-  // No op has read it, and it has lived on: for user code, perhaps, which reads it as it likes.
+  // No op has read the storage and it is alive: user code may read it at any time.
   [[nodiscard]] bool outlives_unread(StorageIndex s) const {
     if (!records_[s].use.unread) return false;
     const ValueId v = tables_.latest_version(s);
@@ -117,9 +117,9 @@ class OpNotes {
     return producer.valid() && producer.index + 1 < tables_.calls_seen();
   }
 
-  // What the call has made may be evicted, and recomputed from this: whoever writes to it through a
-  // pointer is seen from now on. Within the step that is a matter of pointers from before it, of
-  // which LibTorch does not tell.
+  // The call's results may be evicted and recomputed from this storage, so writes through a pointer
+  // are watched from now on. During the step, only pointers from before the step matter, because
+  // LibTorch does not report their use.
   void watch_source(const Call& call, StorageIndex s) {
     if (watches_sources_ && !call.facts->views_only && call.repeatable && s != no_storage &&
         watchable(s))
@@ -143,8 +143,8 @@ class OpNotes {
     if (!lineage_.reproducible(result.value)) use.death_is_recorded = true;
   }
 
-  // Operand and copy share one block, and LibTorch says whose it is: neither is evicted, and
-  // nothing is recomputed from them.
+  // Operand and copy share one block, and LibTorch knows the owner: neither is evicted, and nothing
+  // is recomputed from them.
   void note_lazy_copy(const Call& call) {
     std::vector<StorageIndex> sharing;
     for (const ArgumentSlot& read : call.reads) sharing.push_back(tables_.storage_of(read.value));

@@ -1,6 +1,6 @@
 #pragma once
-// Which plan a step follows: asked for at the step's first op, and again when the op sequence has
-// diverged from the plan and the step may go on as another one.
+// A PlanChoice decides which plan a step follows. It asks at the step's first op, and again when
+// the op sequence has diverged from the plan and another plan may begin with the same ops.
 
 #include <functional>
 #include <memory>
@@ -12,17 +12,18 @@ namespace reprise::guided {
 
 class PlanChoice {
  public:
-  /// What to follow for a step that has come so far and goes on with this op; none for no plan.
+  /// The plan to follow for a step that has made these calls and goes on with this op; null for
+  /// none.
   using Choose = std::function<std::shared_ptr<const PlannedStream>(const Recording& so_far,
                                                                     const Call& next, Bytes base)>;
 
   explicit PlanChoice(Choose choose) : choose_(std::move(choose)) {}
 
-  /// The op that comes next may begin with a plan.
+  /// Chooses a plan before the next op, if the choice is open.
   void before_op(const RecordingTables& tables, PlanFollower& follower, const Call& call) {
     if (asks_) find_plan(tables, follower, call);
   }
-  /// Does everything that the plan has before the op that comes next, if it is the planned one.
+  /// Does everything that the plan has before the next op, if this op is the planned one.
   void advance(const RecordingTables& tables, PlanFollower& follower, const Call& call) {
     if (!follower.is_following()) return;
     const NodeId node = tables.next_node();
@@ -32,7 +33,7 @@ class PlanChoice {
     if (asks_) find_plan(tables, follower, call);
     if (follower.is_following()) follower.advance_to(node, false);
   }
-  /// Another plan may begin like this.
+  /// Leaves the plan. Another plan may begin with the same ops.
   void diverge(PlanFollower& follower, const char* why) {
     if (!follower.is_following()) return;
     follower.leave(why);
@@ -57,7 +58,7 @@ class PlanChoice {
   }
 
   Choose choose_;
-  bool asks_ = true;  // at the next op
+  bool asks_ = true;  // whether to choose at the next op
   bool entered_late_ = false;
 };
 

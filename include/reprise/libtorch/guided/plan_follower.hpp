@@ -47,11 +47,11 @@ class PlanFollower final : public ValueSource {
   PlanFollower& operator=(const PlanFollower&) = delete;
 
   [[nodiscard]] bool is_following() const { return sequence_ != nullptr; }
-  /// The step recomputed something that the plan does not recompute, or a pointer was used: the
-  /// predicted peak no longer holds.
+  /// The step recomputed something that the plan does not recompute, or user code used a pointer.
+  /// The predicted peak does not hold.
   [[nodiscard]] bool recomputed_off_plan() const { return recomputed_off_plan_; }
   void note_off_plan() { recomputed_off_plan_ = true; }
-  /// Whether the call that the plan has at this node may run again; true without a plan.
+  /// Whether the plan's call at this node is recomputable; true without a plan.
   [[nodiscard]] bool expects_repeatable(NodeId node) const {
     return sequence_ == nullptr || sequence_->recording->calls[node.index].repeatable;
   }
@@ -64,9 +64,9 @@ class PlanFollower final : public ValueSource {
     instances_.reset(has_plan() ? &*sequence_->plan : nullptr);
   }
 
-  /// Another plan, whose sequence is the same up to the op that comes now: what it has evicted by
-  /// now is evicted; what it has kept and the plan before it has evicted is restored when it is
-  /// read.
+  /// Changes to another plan whose sequence is the same up to the present op. Evicts what the new
+  /// plan has evicted by now. If the new plan keeps something that the old plan evicted, it is
+  /// restored when an op reads it.
   void enter(std::shared_ptr<const PlannedStream> sequence, NodeId now) {
     follow(std::move(sequence));
     next_ = now;
@@ -84,8 +84,8 @@ class PlanFollower final : public ValueSource {
     }
   }
 
-  /// Does everything that the plan has before this node; calls that the recorder added on its own
-  /// lie on the way.
+  /// Does everything that the plan has before this node. Calls that the recorder added by itself
+  /// may come before the node.
   void advance_to(NodeId node, bool to_the_end) {
     while (sequence_ != nullptr && next_.index < node.index) {
       run_occurrences(next_);
@@ -101,7 +101,8 @@ class PlanFollower final : public ValueSource {
     else run_occurrences(node);
   }
 
-  /// The user's op has run: its storages are the plan's instances; then what the plan frees.
+  /// The user's op has run: its storages become the plan's instances. Then the plan frees and
+  /// evicts.
   void finish_node(NodeId node) {
     next_ = NodeId{node.index + 1};
     if (!has_plan()) return;
@@ -118,7 +119,7 @@ class PlanFollower final : public ValueSource {
       const bool moves = overwritten_summand(*sequence_->graph, recording(), result).valid();
       const bool stale = instances_[instance].copy &&
                          (moves || call.results[k].from == ResultSlot::From::argument);
-      // the user's copy could not be evicted, and it is the one that was written
+      // the user's storage could not be evicted, and the op wrote that storage
       if (stale) instances_.release_copy(instance);
       if (moves) instances_.leave_user(instance);
       if (resolution.storages[instance].made_by != i && !stale && !moves) continue;
@@ -127,7 +128,7 @@ class PlanFollower final : public ValueSource {
     free_after(i);
   }
 
-  /// The summand whose block the op's result takes over in the plan; none for most ops.
+  /// The summand whose block the plan donates to the op's result; none for most ops.
   [[nodiscard]] ValueId summand_of_next(const Call& call) const {
     if (!has_plan() || call.kind != CallKind::op) return {};
     const Call& known = sequence_->recording->calls[tables_.calls_seen()];
@@ -145,12 +146,12 @@ class PlanFollower final : public ValueSource {
            has_values(*sequence_->recording);
   }
 
-  /// From here on the step goes on without the plan. The plan's copies go under the user's tensors,
-  /// or are freed.
+  /// From here on, the step goes on without the plan. The plan's copies are attached to the user's
+  /// tensors or freed.
   void leave(const char* why) {
     if (sequence_ == nullptr) return;
     settle_copies();
-    if (in_occurrence_) {  // its operands are left to it
+    if (in_occurrence_) {  // the running occurrence still needs its operands
       if (leave_after_ == nullptr) leave_after_ = why;
       return;
     }
@@ -163,11 +164,11 @@ class PlanFollower final : public ValueSource {
     instances_.leave_all();
   }
 
-  /// The user's last tensor over it has died: whether the plan needs its bytes.
+  /// The user's last tensor over the storage has died: whether the plan needs its bytes.
   [[nodiscard]] bool needs(StorageIndex s) const {
     if (sequence_ == nullptr) return false;
     if (instances_.instance_in(s) != no_index) return instances_.needs(s);
-    // from before the step: perhaps something is still to be recomputed from it
+    // from before the step: a later recomputation may start from it
     const ValueId v = tables_.latest_version(s);
     if (!has_plan() || !v.valid() || v.index >= sequence_->graph->value_count() ||
         tables_.value(v).producer.valid())
@@ -183,8 +184,8 @@ class PlanFollower final : public ValueSource {
   [[nodiscard]] bool plan_holds(ValueId v) const override {
     return sequence_ != nullptr && instances_.holds(v);
   }
-  // What a recomputation may start from, and cannot be recomputed itself, must not lie in a copy
-  // alone.
+  // A recomputation may start from a value that cannot be recomputed. Such a value must not be in a
+  // copy alone.
   void before_recompute() override {
     recomputed_off_plan_ = true;
     if (sequence_ != nullptr &&
@@ -198,8 +199,7 @@ class PlanFollower final : public ValueSource {
     return sequence_ != nullptr && sequence_->plan.has_value();
   }
 
-  // Copies go under the user's tensors, are kept for what may have to be recomputed from them, or
-  // are freed.
+  // Copies are attached to the user's tensors, kept as sources, or freed.
   void settle_copies() {
     for (std::uint32_t i = 0; i < instances_.size(); ++i) {
       if (!instances_[i].copy || instances_[i].operand) continue;
@@ -273,8 +273,7 @@ class PlanFollower final : public ValueSource {
     }
   }
 
-  // The plan does not need it any more; but perhaps something that was evicted can only be
-  // recomputed from it.
+  // The plan does not need the copy. But an evicted value may be recomputable from it only.
   void free_copy(std::uint32_t i) {
     const ValueId v = instances_[i].latest;
     if (lineage_.rematerializable(v) || !plan_holds(v) || rematerializer_.try_release_source(v))
@@ -293,13 +292,13 @@ class PlanFollower final : public ValueSource {
     const StorageRecord::Use& use = residency_.records()[s].use;
     const ValueId latest = tables_.latest_version(s);
     if (residency_.state(s) != ResidencyState::resident || use.pinned) return;
-    // user code may be about to fill it, and nobody would tell
+    // user code may be about to write the storage, and LibTorch does not report that
     if (!watches_host() && use.unread && use.user_may_fill) return;
     if (lineage_.rematerializable(latest) && !recorder_.user_access().find_writes(s))
       residency_.evict(s, recording().describe(latest));
   }
 
-  // Values that have come since the last look.
+  // Whether values have been added since the last call.
   [[nodiscard]] bool has_values(const Recording& known) {
     for (; compared_ < recording().values.size(); ++compared_)
       if (compared_ >= known.values.size() ||
@@ -318,12 +317,12 @@ class PlanFollower final : public ValueSource {
   PlanInstances instances_;
   OccurrenceRunner occurrences_;
   std::shared_ptr<const PlannedStream> chosen_;
-  const PlannedStream* sequence_ = nullptr;  // while it is followed
+  const PlannedStream* sequence_ = nullptr;  // while the follower follows it
   NodeId next_{0};
   std::size_t recomputed_before_ = 0;  // all recomputations before nodes of lower index have run
   std::size_t compared_ = 0;
   bool in_occurrence_ = false;
-  const char* leave_after_ = nullptr;  // the occurrence that runs, and why
+  const char* leave_after_ = nullptr;  // the reason to leave after the running occurrence
   bool recomputed_off_plan_ = false;
 };
 

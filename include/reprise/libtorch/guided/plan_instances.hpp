@@ -1,12 +1,12 @@
 #pragma once
-// The storage instances of a plan, while it is followed: each lies in a storage of the user's, or
-// in a copy that the plan has recomputed.
+// PlanInstances maps the storage instances of a plan to bytes while the step follows the plan. An
+// instance is in a storage of the user's, or in a copy that the plan has recomputed.
 //
 //   instance 4   {user: s7}      relu's result, as the user's op made it
 //   instance 9   {copy}          the same contents, recomputed by the plan before grad reads them
 //                                attach(s7): the copy's bytes go under the user's tensor
 //
-// Copies are memory that a step without a budget would not hold: Residency counts them so.
+// A step without a budget would not allocate the copies: Residency counts them separately.
 
 #include <cstdint>
 #include <unordered_map>
@@ -25,20 +25,20 @@ class PlanInstances {
     bool live = false;
     StorageIndex user = no_storage;
     c10::Storage copy{};
-    ValueId latest{};      ///< the version that lies in it
-    bool operand = false;  ///< of what is recomputed just now
+    ValueId latest{};      ///< the version that it contains
+    bool operand = false;  ///< of the occurrence that runs
   };
 
   PlanInstances(const RecordingTables& tables, Residency& residency)
       : tables_(tables), residency_(residency) {}
 
-  /// Those of this plan from now on; none if it is null.
+  /// Uses this plan from now on; null for none.
   void reset(const FollowedPlan* plan) {
     plan_ = plan;
     instances_.assign(plan != nullptr ? plan->resolution().storages.size() : 0, {});
     copy_of_.clear();
   }
-  /// What the plan has at this place of its schedule lies in the user's storages.
+  /// The results of this position of the schedule are in the user's storages.
   void place(const StepGraph& graph, std::uint32_t here) {
     const Resolution& resolution = plan_->resolution();
     for (const ValueInstance& value : resolution.values) {
@@ -55,7 +55,7 @@ class PlanInstances {
       put_in_user(value.storage, s);
     }
   }
-  /// No storage of the user's belongs to an instance any more.
+  /// Separates all instances from the user's storages.
   void leave_all() {
     StorageRecords& records = residency_.records();
     for (StorageIndex s = 0; s < records.size(); ++s) records[s].use.instance = no_index;
@@ -63,25 +63,25 @@ class PlanInstances {
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(instances_.size()); }
   [[nodiscard]] Instance& operator[](std::uint32_t i) { return instances_[i]; }
-  /// Whether the instance that lies in this storage is still needed.
+  /// Whether the plan still needs the instance in this storage.
   [[nodiscard]] bool needs(StorageIndex s) const { return instances_[instance_in(s)].live; }
   [[nodiscard]] std::uint32_t instance_in(StorageIndex s) const {
     return residency_.records()[s].use.instance;
   }
 
-  /// The instance lies in the user's storage.
+  /// The instance is in the user's storage from now on.
   void put_in_user(std::uint32_t i, StorageIndex s) {
     instances_[i].live = true;
     instances_[i].user = s;
     residency_.records()[s].use.instance = i;
   }
-  /// The instance lies elsewhere from now on.
+  /// The instance is not in the user's storage from now on.
   void leave_user(std::uint32_t i) {
     const StorageIndex s = instances_[i].user;
     if (s != no_storage && instance_in(s) == i) residency_.records()[s].use.instance = no_index;
   }
 
-  /// The plan has recomputed it.
+  /// The plan has recomputed the instance.
   void add_copy(std::uint32_t i, c10::Storage copy) {
     instances_[i] = {true, no_storage, std::move(copy), {}, false};
     residency_.add_copy(bytes_of(i));
@@ -91,7 +91,7 @@ class PlanInstances {
     instances_[i].copy = {};
     residency_.remove_copy(bytes_of(i));
   }
-  /// Which version lies in the instance now, so that it is found when the user's op reads it.
+  /// Sets the version that the instance contains, so that a read by the user's op finds it.
   void set_latest(std::uint32_t i, ValueId latest) {
     Instance& instance = instances_[i];
     if (instance.copy && instance.latest.valid()) forget_copy(i);
@@ -99,7 +99,7 @@ class PlanInstances {
     if (instance.copy) copy_of_[latest.index] = i;
   }
 
-  /// Whether a copy has the value, and the user's storage does not.
+  /// Whether a copy has the value, and the user's storage has not.
   [[nodiscard]] bool holds(ValueId v) const {
     if (!copy_of_.contains(v.index)) return false;
     const StorageIndex s = tables_.storage_of(v);
@@ -107,7 +107,7 @@ class PlanInstances {
     return tables_.latest_version(s) == v &&
            (state == ResidencyState::evicted || state == ResidencyState::dead);
   }
-  /// Whether one of the copies is of a value for which this holds.
+  /// Whether `holds` is true for the value of any copy.
   template <class Holds>
   [[nodiscard]] bool any_copy(const Holds& holds_for) const {
     for (const auto& [value, instance] : copy_of_)
@@ -115,13 +115,13 @@ class PlanInstances {
     return false;
   }
 
-  /// Gives a copy's bytes to the user's storage. False if there is none.
+  /// Attaches a copy's bytes to the user's storage. False if there is no copy.
   bool attach(StorageIndex s) {
     const auto it = copy_of_.find(tables_.latest_version(s).index);
     if (it == copy_of_.end()) return false;
     const std::uint32_t i = it->second;
     Instance& instance = instances_[i];
-    if (instance.operand) return false;  // it cannot be taken from under what runs
+    if (instance.operand) return false;  // the running occurrence reads it
     residency_.remove_copy(residency_.bytes(s));
     residency_.attach_bytes(
         s, std::exchange(instance.copy.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(),
@@ -131,7 +131,7 @@ class PlanInstances {
     copy_of_.erase(it);
     return true;
   }
-  /// Keeps a copy as the orphan of a storage that has died.
+  /// Keeps a copy as the orphan of a dead storage.
   void make_orphan(std::uint32_t i, StorageIndex s) {
     forget_copy(i);
     residency_.adopt_orphan(s, std::exchange(instances_[i].copy, {}), bytes_of(i));

@@ -1,8 +1,8 @@
 #pragma once
-// User code uses a pointer to a storage whose bytes are away, perhaps on a thread that has not
-// joined the step. While a PointerAccess is in scope, the step's gate is asked for the memory that
-// a restored storage needs. If there is none, the step goes on above its limit: no caller could be
-// told that it does not fit.
+// A PointerAccess is in scope while user code uses a pointer to a storage that is not resident,
+// perhaps on a thread that has not joined the step. Restoring the storage asks the step's gate for
+// memory. If there is no memory, the step exceeds its limit, because no caller could handle an
+// error.
 
 #include <utility>
 

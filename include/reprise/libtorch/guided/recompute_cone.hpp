@@ -1,6 +1,6 @@
 #pragma once
-// The recompute cone of some values: all calls that must run to recompute them, each once, in the
-// order in which they ran first.
+// The recompute cone of some values: all calls that must run to recompute them, each once, in
+// recorded order.
 //
 //   h = mm(x, w) [node 4]; r = relu(h) [node 5]; both evicted        cone of {r}: calls 4, 5; h is read once
 
@@ -16,7 +16,7 @@
 
 namespace reprise::guided {
 
-/// What a call needs while it runs must not be given up to make room for it.
+/// Storages that a running call needs must not be reclaimed.
 class ScopedPins {
  public:
   explicit ScopedPins(StorageRecords& records) : records_(records) {}
@@ -38,14 +38,14 @@ class ScopedPins {
 };
 
 struct RecordedCone {
-  using ReadCounts = std::unordered_map<std::uint32_t, int>;  // by value: reads to come
+  using ReadCounts = std::unordered_map<std::uint32_t, int>;  // by value: remaining reads
 
   std::vector<NodeId> calls{};
   ReadCounts reads{};
 };
 
-/// `pins` gets the sources that nobody but Reprise keeps: given up to make room for one of the
-/// values, they would be gone for the others. Throws if a value cannot be recomputed.
+/// `pins` receives the orphaned sources. If one of them were reclaimed for one of the values, it
+/// would be lost for the others. Throws if a value cannot be recomputed.
 [[nodiscard]] inline RecordedCone cone_of(const RecordingTables& tables, const Residency& residency,
                                           const Lineage& lineage, std::vector<ValueId> wanted,
                                           ScopedPins& pins) {

@@ -2,18 +2,18 @@
 // The Rematerializer restores evicted storages of the current step. It recomputes them from the
 // calls that the recorder saw in this step, with this step's arguments and generator states.
 //
-//   h = mm(x, w); r = relu(h); evict(r), evict(h)        r is read:  mm and relu run again, h is freed as soon as relu has run,
+//   h = mm(x, w); r = relu(h); evict(r), evict(h)        r is read:  mm and relu are recomputed, h is freed as soon as relu has run,
 //                                                        r's bytes go back under the user's tensor
 //
 // An op may overwrite a source: an optimizer step writes a parameter. Before such an op runs, the
 // Rematerializer materializes every evicted value that needs this source. These values become
 // sources themselves. They may be spilled, but no longer evicted (lineage.hpp).
 //
-// Recomputation has a bound. Each recomputation may evict what another one needs, and a step that
-// computed the same values again and again would not end. If memory has run out and the step has
-// recomputed more ops than recompute_bound() allows, every evicted storage is recomputed once, in
-// one pass, and from then on storages are spilled instead of evicted: a spilled storage costs its
-// own bytes and nothing else.
+// The number of recomputations has a bound. Each recomputation may evict what another one needs,
+// and a step that recomputed the same values forever would not end. If memory has run out and the
+// step has recomputed more ops than recompute_bound() allows, it recomputes every evicted storage
+// once, in one pass. From then on it spills storages instead of evicting them: restoring a spilled
+// storage needs only the storage's own bytes.
 
 #include <algorithm>
 #include <cstdint>
@@ -37,14 +37,14 @@ struct RematerializerListener {
   virtual ~RematerializerListener() = default;
   /// The storage is resident again, or may no longer be evicted.
   virtual void on_restored(StorageIndex s) = 0;
-  /// From here on nothing is evicted to be recomputed.
+  /// From here on, storages are spilled and not evicted.
   virtual void on_only_spills() = 0;
-  /// User code has written the storage, and nobody was told.
+  /// User code has written the storage, and LibTorch did not report it.
   virtual void on_user_write(StorageIndex s) = 0;
 };
 
-/// Thrown by a recomputation that cannot or must not go on; caught by the outermost one, which
-/// knows another way.
+/// Thrown by a recomputation that cannot or must not go on. The outermost recomputation catches it
+/// and tries another way.
 struct GiveWay {};
 
 class Rematerializer {
@@ -63,20 +63,20 @@ class Rematerializer {
   Rematerializer(const Rematerializer&) = delete;
   Rematerializer& operator=(const Rematerializer&) = delete;
 
-  /// Number of ops that a step of so many recorded calls recomputes, outside of any plan, before it
-  /// spills instead.
+  /// Number of ops that a step with `calls` recorded calls may recompute outside of any plan before
+  /// it spills.
   [[nodiscard]] static constexpr std::int64_t recompute_bound(std::size_t calls) {
     return 2 * static_cast<std::int64_t>(calls) + 128;
   }
 
-  /// Memory has run out in this step: recomputation has its bound from now on.
+  /// Memory has run out in this step: the bound applies from now on.
   void note_out_of_memory() { ran_out_ = true; }
-  /// Whether the outermost recomputation knows another way: pins of the inner ones are then taken
-  /// off.
+  /// Whether the outermost recomputation can try another way. Inner recomputations then remove
+  /// their pins.
   [[nodiscard]] bool can_give_way() const {
     return restoring_ || (nested_ > 1 && ran_out_ && !counters_.only_spills);
   }
-  /// The user's op that is about to run, for messages; null outside of ops.
+  /// The user's op that is about to run, for messages; null between ops.
   void set_op(const std::string* name) { op_ = name; }
   [[nodiscard]] const std::string* op() const { return op_; }
 
@@ -99,12 +99,12 @@ class Rematerializer {
         throw Error(Errc::capture_failed,
                     "recomputing " + describe(tables_.latest_version(s)) + " gave no tensor");
       ++counters_.brought_back;
-      // others that were restored took its place
+      // restoring other storages spilled it
       if (residency_.state(s) == ResidencyState::spilled) materialize(s);
     }
   }
 
-  /// A tensor of this value over memory that is resident, or is made so.
+  /// A tensor of this value over memory that is or becomes resident.
   at::Tensor tensor_of(ValueId v) {
     const ValueId version = tables_.version_of(v);
     const RecordedValue& value = recording().values[version.index];
@@ -124,8 +124,9 @@ class Rematerializer {
     return tensor_over(storage, recording().values[v.index].geometry, like);
   }
 
-  /// Before a call runs, or runs again: whether user code has written to something that it reads,
-  /// and nobody was told. What was made from it before is then recomputed, from what it was.
+  /// Before a call runs or is recomputed: finds writes of user code to its operands that LibTorch
+  /// did not report. Values that were made from the former contents are then recomputed from these
+  /// contents.
   bool process_pointer_writes(const Call& call) {
     bool found = false;
     for (const ArgumentSlot& read : call.reads) {
@@ -143,8 +144,8 @@ class Rematerializer {
 
   // ── what ends ──────────────────────────────────────────────────────────────────────────────────
 
-  /// The contents of the storage end here. Whatever is evicted and could only be recomputed from
-  /// them is recomputed now.
+  /// The version in the storage ends here. Evicted values that can only be recomputed from it are
+  /// recomputed now.
   void before_overwrite(StorageIndex s) {
     const ValueId source = tables_.latest_version(s);
     if (!source.valid()) return;
@@ -154,7 +155,7 @@ class Rematerializer {
     for (ValueId v : lost.others) lineage_.end_rematerializing(v);
     for (ValueId v : lost.evicted) {
       materialize(tables_.storage_of(v));
-      // from here on it is spilled if it has to go, even to restore another one
+      // from here on it can be spilled, also to restore another storage
       lineage_.end_rematerializing(v);
     }
     for (ValueId v : lost.others) listener_.on_restored(tables_.storage_of(v));
@@ -162,7 +163,7 @@ class Rematerializer {
     lineage_.forget_readers(source);
   }
 
-  /// The contents are about to be freed, and cannot be recomputed. False if something evicted could
+  /// The contents are about to be freed and cannot be recomputed. False if an evicted value can
   /// only be recomputed from them.
   [[nodiscard]] bool try_release_source(ValueId source) {
     const Lineage::Dependants lost = lineage_.dependants_of(source);
@@ -178,8 +179,8 @@ class Rematerializer {
     return true;
   }
 
-  /// Memory that is kept after its tensors have died is freed, unless something could only be
-  /// recomputed from it.
+  /// Frees the bytes of an orphaned storage, unless an evicted value can only be recomputed from
+  /// them.
   void release_orphan(StorageIndex s) {
     if (s == no_storage || residency_.state(s) != ResidencyState::orphaned) return;
     const ValueId latest = tables_.latest_version(s);
@@ -190,7 +191,7 @@ class Rematerializer {
   // ── messages ───────────────────────────────────────────────────────────────────────────────────
 
   [[nodiscard]] std::string describe(ValueId v) const { return recording().describe(v); }
-  /// User code has overwritten what something evicted has to be recomputed from.
+  /// User code has overwritten a source of an evicted value.
   [[nodiscard]] Error written_too_late(ValueId source) const {
     return Error(Errc::capture_failed,
                  "the host has written into " + describe(source) +
@@ -222,9 +223,9 @@ class Rematerializer {
     }
   }
 
-  // Everything that is evicted is restored, in one pass: each call runs once. If the pass does not
-  // fit, which may be because it needs at once what was never there at once, each storage is
-  // restored when it is read.
+  // Restores everything that is evicted in one pass: each call runs once. If the pass does not fit,
+  // each storage is restored when it is read. A pass may need values at the same time that were
+  // never live at the same time.
   void spill_from_here_on() {
     counters_.only_spills = true;
     listener_.on_only_spills();
@@ -243,7 +244,7 @@ class Rematerializer {
     }
   }
 
-  // Recomputes these values, each call once, in the order in which the calls ran.
+  // Recomputes these values, each call once, in recorded order.
   void recompute_all(std::vector<ValueId> wanted) {
     if (nested_ >= max_nested && can_give_way()) throw GiveWay{};
     if (nested_ >= max_nested)
@@ -259,7 +260,7 @@ class Rematerializer {
     bool written = false;
     for (NodeId node : cone.calls)
       written = process_pointer_writes(recording().calls[node.index]) || written;
-    if (written) {  // much has been recomputed meanwhile, and some of it cannot be any more
+    if (written) {  // meanwhile, some values can have become unrecomputable
       std::erase_if(wanted, [&](ValueId v) { return lineage_.is_available(v); });
       cone = cone_of(tables_, residency_, lineage_, std::move(wanted), pins);
     }
@@ -278,7 +279,7 @@ class Rematerializer {
     const Call& call = recording().calls[node.index];
     ScopedPins pins(records_);
     std::vector<at::Tensor> tensors(call.reads.size());
-    // all must be resident at once: restoring one may take another
+    // all must be resident at once: restoring one can reclaim another
     for (std::size_t k = 0; k < call.reads.size(); ++k) {
       const ArgumentSlot& read = call.reads[k];
       if (!read.value.valid() || is_moved_statistic(call, read)) continue;
@@ -304,8 +305,8 @@ class Rematerializer {
     }
   }
 
-  // What was recomputed goes back under the user's tensors if they hold just this, else it stays
-  // for the rest of the batch.
+  // Attaches a recomputed result to the user's tensors if their version is this one. Otherwise the
+  // result stays for the rest of the batch.
   void put(ValueId value, c10::Storage storage, const ReadCounts& reads, MadeStorages& made) {
     const StorageIndex s = tables_.storage_of(value);
     if (residency_.state(s) == ResidencyState::evicted && tables_.latest_version(s) == value) {
@@ -330,10 +331,10 @@ class Rematerializer {
   GuidedStepCounters& counters_;
   RematerializerListener& listener_;
   const std::string* op_ = nullptr;
-  std::int64_t recomputed_ = 0;  // calls, outside of any plan
+  std::int64_t recomputed_ = 0;  // calls outside of any plan
   int nested_ = 0;
   bool ran_out_ = false;    // of memory, in this step
-  bool restoring_ = false;  // everything that is evicted is restored
+  bool restoring_ = false;  // everything that is evicted is being restored
 };
 
 }  // namespace reprise::guided

@@ -1,9 +1,10 @@
 #pragma once
-// Says so once where steps without a plan cost much, and what would do.
+// SlowSteps reports once that steps without a plan are expensive, and which budget would avoid
+// that.
 //
 //   SlowSteps slow{options};
 //   slow.look_at(last, sequences, limit, tell);     "steps take 7.3 times what their own ops take …: there is no plan for 300.00 MiB; …"
-//   slow.refusal()                                  why the next step is not begun (WhenSlow::fail); empty where it is
+//   slow.refusal()                                  why the next step is not begun (WhenSlow::fail); empty if it is
 
 #include <cstdio>
 #include <functional>
@@ -27,7 +28,7 @@ class SlowSteps {
     told_ = false;
   }
 
-  /// A step without a plan has ended. Waits until it is known what would do.
+  /// A step without a plan has ended. Waits until a sufficient budget is known.
   void look_at(const GuidedStepReport& last, KnownSequences& sequences, BudgetLimit& limit,
                const std::function<void(const std::string&)>& tell) {
     if (told_ || last.slow_down() <= options_.slow_down || sequences.planning()) return;
@@ -37,7 +38,7 @@ class SlowSteps {
     const Advice* advice = nullptr;
     if (sequences.last() != nullptr) {
       advice = sequences.smallest_plan();
-      if (advice == nullptr && options_.plan_in_background) return;  // later
+      if (advice == nullptr && options_.plan_in_background) return;  // at a later step
       if (advice != nullptr) text += what_would_do(*advice, last.base, *sequences.last()->graph);
     } else {
       text += ", since their ops do not come again";

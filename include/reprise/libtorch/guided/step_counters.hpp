@@ -1,5 +1,5 @@
 #pragma once
-// What happened in one guided step.
+// Counters of one guided step.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,13 +14,13 @@ struct GuidedStepCounters {
   std::int64_t evicted = 0;     ///< storages that were evicted or spilled online
   std::int64_t brought_back = 0;
   Microseconds extra_time{};  ///< spent on recomputing
-  bool followed = false;      ///< a plan, to the last op
-  /// and none before it did otherwise on the way: its peak is the one that was predicted
+  bool followed = false;      ///< the step followed a plan to its last op
+  /// and no earlier plan behaved otherwise on the way: the peak is the predicted one
   bool predicted = false;
-  /// all that the plan recomputes was recomputed, whatever came afterwards
+  /// all recomputations of the plan ran, whatever came afterwards
   bool carried_out = false;
   bool only_spills = false;     ///< recomputation had reached its bound
-  std::size_t diverged_at = 0;  ///< the node at which the sequence was another one
+  std::size_t diverged_at = 0;  ///< the first node that differs from the plan's
   std::string divergence{};
 };
 

@@ -1,10 +1,10 @@
 #pragma once
-// The limit of a guided step: what the allocator may hold, and what happens if the step cannot do
-// with it.
+// The limit of a guided step: the largest number of live bytes, and what happens if the step cannot
+// stay below it.
 //
 //   StepLimit limit(4_GiB, throws);
 //   limit.allows(bytes);                 before an allocation
-//   limit.exceed(live + bytes);          the step needs this in any case: from now on it may have it
+//   limit.exceed(live + bytes);          the step needs this in any case: from now on it is allowed
 
 #include <algorithm>
 #include <string>
@@ -29,25 +29,25 @@ class StepLimit {
   void set(Bytes limit) { limit_ = limit; }
   void remove() { limit_ = needed_ = {}; }
   [[nodiscard]] bool throws() const { return throws_; }
-  /// Returns what it was.
+  /// Returns the former value.
   [[nodiscard]] bool set_throws(bool throws) { return std::exchange(throws_, throws); }
 
   /// Whether `bytes` more fit.
   [[nodiscard]] bool allows(Bytes bytes) const {
     return !given() || cpu_memory().live() + bytes <= limit_;
   }
-  /// What is enforced: the limit, or what the step needs in any case. To stay below that before and
-  /// after would cost time and save nothing.
+  /// The bytes that are enforced: the limit, or what the step needs in any case. A lower value
+  /// before and after that op would cost time and save nothing.
   [[nodiscard]] Bytes enforced() const { return std::max(limit_, needed_); }
   void exceed(Bytes needed) { needed_ = std::max(needed_, needed); }
 
-  /// `bytes` are about to be allocated, after all that could be freed was freed.
+  /// An allocation of `bytes` is about to happen, after everything possible was freed.
   void note_allocation(Bytes bytes) { went_over_ = went_over_ || !allows(bytes); }
   [[nodiscard]] bool went_over() const { return went_over_; }
-  /// What the step needed, if that is more than the limit.
+  /// The bytes that the step needed, if they exceed the limit.
   [[nodiscard]] Bytes needed() const { return needed_; }
 
-  /// Everything that could be evicted or spilled is so by now: what is resident cannot be.
+  /// Everything that can be evicted or spilled is so: the resident storages cannot.
   [[nodiscard]] Error too_small(const std::string* op, Bytes bytes, const RecordingTables& tables,
                                 const Residency& residency, const std::string& advice) const {
     const Bytes needed = cpu_memory().live() + bytes;
@@ -71,7 +71,7 @@ class StepLimit {
 
  private:
   Bytes limit_;
-  Bytes needed_{};  // in any case, as far as that is known
+  Bytes needed_{};  // in any case, as far as known
   bool throws_;
   bool went_over_ = false;
 };

@@ -1,15 +1,15 @@
 #pragma once
-// The parts of a guided step, and which of them has which.
+// The parts of a guided step, and the parts that each of them refers to.
 //
 //   events ── residency          bytes leave and return; what happens to storages behind the dispatcher
 //   lineage                      what can be recomputed from what
-//   runner                       runs a recorded call again
+//   runner                       recomputes a recorded call
 //   rematerializer               has events, lineage, runner: restores
-//   follower                     has rematerializer: follows a plan, and holds its copies
+//   follower                     has rematerializer: follows a plan, and owns its copies
 //   eviction                     has lineage: picks victims when no plan decides
 //   notes, takeover, pins        what the user's ops do
 //
-// Only an EntryScope gives them to anybody (entry_scope.hpp).
+// Only an EntryScope gives access to them (entry_scope.hpp).
 
 #include <span>
 #include <utility>
@@ -50,15 +50,15 @@ struct StepParts {
 
   // ── around an op ───────────────────────────────────────────────────────────────────────────────
 
-  /// What the op reads stays until end_op().
+  /// The op's operands stay resident until end_op().
   void pin_operands(const Call& call) {
     for_each_read(call, [this](StorageIndex s) {
       pins.add(s);
       for (const StorageIndex other : sharing_with(s)) pins.add(other);
     });
   }
-  /// Makes resident what the op reads, and what lies in the same memory, which a kernel reads
-  /// through the other's pointer.
+  /// Materializes the op's operands, and the storages at the same memory, which a kernel reads
+  /// through the operand's pointer.
   void materialize_operands(const Call& call) {
     for_each_read(call, [&](StorageIndex s) {
       if (!call.facts->views_only) {
@@ -68,7 +68,7 @@ struct StepParts {
       if (may_linger(call)) notes.linger(s);
     });
   }
-  /// The op is about to write the storage.
+  /// The op is about to overwrite the storage.
   void end_version(StorageIndex s) {
     const auto end = [this](StorageIndex written) {
       rematerializer.before_overwrite(written);
@@ -82,7 +82,7 @@ struct StepParts {
     rematerializer.set_op(nullptr);
   }
 
-  /// User code has, or had, a pointer to the storage: it stays where it is.
+  /// User code has, or had, a pointer to the storage: it stays resident.
   void pin_for_user(StorageIndex s) {
     recorder.storages()[s].use.pinned = true;
     eviction.forget(s);
@@ -97,7 +97,7 @@ struct StepParts {
   SummandTakeover takeover;
   OnlineEviction<Policy> eviction;
   OpNotes notes;
-  ScopedPins pins;  ///< what the running op needs
+  ScopedPins pins;  ///< of the running op
 
  private:
   [[nodiscard]] std::span<const StorageIndex> sharing_with(StorageIndex s) const {

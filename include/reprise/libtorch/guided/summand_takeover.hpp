@@ -1,6 +1,6 @@
 #pragma once
-// A sum of gradients over one of its summands (gradient_sums.hpp), while the user's own op runs:
-// the op is given the summand's block when it asks for memory for its result.
+// A gradient sum overwrites one of its summands (gradient_sums.hpp) while the user's own op runs:
+// the allocator returns the summand's block for the op's result.
 //
 //   takeover.begin(summand);     c = add(a, b):  c's block is b's;  b is evicted, as it could be recomputed
 //   takeover.end(result);
@@ -19,8 +19,8 @@ class SummandTakeover {
   SummandTakeover(Recorder& recorder, Residency& residency, const Lineage& lineage)
       : recorder_(recorder), residency_(residency), lineage_(lineage) {}
 
-  /// The op is about to run. Only if the summand could be recomputed, as everything that is
-  /// evicted: somebody may hold it.
+  /// The op is about to run. Only for a summand that can be recomputed, because a tensor may still
+  /// refer to it.
   void begin(ValueId summand) {
     const RecordingTables& tables = recorder_.tables();
     const StorageIndex s = tables.storage_of(summand);
@@ -36,7 +36,7 @@ class SummandTakeover {
     storage_ = s;
     takeover_.emplace(std::move(operand));
   }
-  /// The op has run, and what it made is known.
+  /// The op has run, and its result is known.
   void end(const at::Tensor& result) {
     if (!takeover_) return;
     if (takeover_->taken_by(result)) {
@@ -46,7 +46,7 @@ class SummandTakeover {
     }
     takeover_.reset();
   }
-  /// The op threw, or was never heard of again. The summand may have been overwritten.
+  /// The op threw or never ended. It may have overwritten the summand.
   void undo() {
     if (!takeover_) return;
     if (takeover_->taken()) {
