@@ -1,22 +1,23 @@
 #pragma once
-// Manual checkpointing: the forward keeps a block's arguments instead of its activations, the
-// backward runs the block again.
+// checkpoint() runs a module or function without keeping its activations: it keeps the arguments,
+// and backward recomputes the activations from them.
 //
 // ```cpp
 // auto y = reprise::checkpoint(block, x);      // a module, its holder, or any function
 // auto [a, b] = reprise::checkpoint(
 //     [&](auto x, auto mask) { return std::tuple{f(x, mask), g(x)}; }, x, mask);
-// // all but the results of matmuls is recomputed
+// // recomputes everything except the results of matmuls
 // auto z = reprise::checkpoint({.keep = reprise::keep_matmuls}, block, x);
 // auto out = reprise::checkpoint_sequential(layers, 4, x);  // torch::nn::Sequential, four segments
 // ```
 //
-// Same results, same gradients, to the last bit: random numbers, autocast and grad mode are as they
-// were; what the block writes outside of itself (batch-norm statistics, counters) it writes once.
-// Blocks may be nested, backward may be run again (retain_graph), differentiated (create_graph),
-// and called from another thread. The function is kept until then, and called again: what it
-// captures by reference must still be there. Inside a TrainStep or a MemoryBudget's step it is just
-// called: there the plan decides what to compute again.
+// Results and gradients are the same, to the last bit: a recomputation uses the random numbers,
+// autocast mode and grad mode of the forward. What the function writes outside of itself
+// (batch-norm statistics, counters) is written once. Calls may be nested. Backward may run several
+// times (retain_graph), be differentiated (create_graph), and run on another thread. checkpoint()
+// keeps the function until backward and calls it then, so objects that it captures by reference
+// must outlive backward. In a TrainStep or in a MemoryBudget's step, checkpoint() only calls the
+// function: the plan decides what to recompute.
 
 #include <algorithm>
 #include <cstddef>
@@ -34,7 +35,7 @@
 
 namespace reprise::fronts {
 
-/// For CheckpointOptions::keep: ops that cost much for each byte of their results.
+/// For CheckpointOptions::keep: ops that are expensive for each byte of their results.
 [[nodiscard]] inline bool keep_matmuls(std::string_view op) {
   constexpr std::string_view ops[] = {"aten::mm",
                                       "aten::addmm",
@@ -48,7 +49,7 @@ namespace reprise::fronts {
   return std::ranges::find(ops, op) != std::end(ops);
 }
 
-/// Points to what somebody else owns, and may be gone at backward.
+/// Points to an object of another owner, which may have died before backward.
 template <class T>
 inline constexpr bool is_borrowed = false;
 template <class T>
@@ -65,14 +66,14 @@ decltype(auto) call_function(Function& f, Arguments&&... arguments) {
   else return std::invoke(f, std::forward<Arguments>(arguments)...);
 }
 
-/// A module that was given as itself, and not as a function that can be copied.
+/// A module that is passed as itself, and not as a function that can be copied.
 template <class Function>
 concept ModuleItself = requires(std::remove_reference_t<Function>& f) {
   f.named_parameters();
   f.shared_from_this();
 };
 
-/// Something that is there until backward: the function, or what owns it.
+/// Keeps the function, or the module that owns it, until backward.
 template <class Function>
 auto hold_function(Function&& f) {
   using Plain = std::remove_reference_t<Function>;
@@ -85,7 +86,7 @@ auto hold_function(Function&& f) {
   }
 }
 
-/// The stored copy of an argument, as the function was given the argument itself.
+/// The stored copy of an argument, with the value category that the function was given.
 template <class Given, class Stored>
 decltype(auto) as_given(Stored& stored) {
   if constexpr (std::is_same_v<std::remove_cvref_t<Given>, Stored>)
@@ -107,15 +108,15 @@ std::function<void(std::vector<at::Tensor>&&)> run_again(
   };
 }
 
-/// Something that is a tensor, but holds no memory.
+/// A tensor without memory.
 [[nodiscard]] inline at::Tensor placeholder() {
   const c10::impl::ExcludeDispatchKeyGuard unseen(DispatchHook::above());
   static auto& empty = *new at::Tensor(at::empty({0}));
   return empty;
 }
 
-/// `f(arguments...)`, or `f->forward(arguments...)` of a module, whose activations are computed
-/// again for backward.
+/// `f(arguments...)`, or `f->forward(arguments...)` of a module. Backward recomputes its
+/// activations.
 template <class Function, class... Arguments>
 auto checkpoint(const CheckpointOptions& options, Function&& f, Arguments&&... arguments) {
   static_assert(!(is_borrowed<std::remove_cvref_t<Arguments>> || ...),
@@ -160,9 +161,9 @@ auto& range_of(Modules& modules) {
   else return modules;
 }
 
-/// A chain of modules or functions (a torch::nn::Sequential, a vector), cut into `segments` of as
-/// equal length as can be. All but the last are checkpointed: backward begins with that one, so
-/// that computing it again would save nothing.
+/// Runs a chain of modules or functions (a torch::nn::Sequential, a vector) in `segments` segments
+/// of nearly equal length. All segments except the last are checkpointed. Backward begins with the
+/// last one, so recomputing it would save nothing.
 template <class Modules, class Input>
 auto checkpoint_sequential(const CheckpointOptions& options, Modules&& modules,
                            std::size_t segments, Input input) {

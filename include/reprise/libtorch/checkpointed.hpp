@@ -1,11 +1,11 @@
 #pragma once
-// A module whose forward is checkpointed: same constructor, same parameters and buffers under the
-// same names.
+// Checkpointed<M> is a module M whose forward is checkpointed. It has the same constructor, and the
+// same parameters and buffers under the same names.
 //
 // ```cpp
 // reprise::Checkpointed<torch::nn::Linear> fc(64, 10);   // for torch::nn::Linear fc(64, 10)
 // register_module("fc", fc);                             // "fc.weight", "fc.bias"
-// reprise::Checkpointed<Block> again(module);   // around one that exists: the same parameters
+// reprise::Checkpointed<Block> again(module);   // for an existing module: the same parameters
 // ```
 
 #include <memory>
@@ -30,8 +30,7 @@ struct ModuleTypeOf<Holder> {
   using type = typename Holder::ContainedType;
 };
 
-/// The type of Module::forward where it is one function; void where it is a template or has
-/// overloads.
+/// The type of Module::forward if it is one function; void if it is a template or has overloads.
 template <class Module>
 auto type_of_forward() {
   if constexpr (requires { &Module::forward; })
@@ -50,7 +49,7 @@ class CheckpointedBase : public Module {
   template <class... Arguments>
   auto checkpointed(Arguments&&... arguments) {
     const auto owner = this->weak_from_this().lock();
-    // As the module it was: its own forward is called, not this one. The owner keeps it until
+    // Calls the wrapped module's own forward, not this one. The owner keeps the module until
     // backward.
     return checkpoint(
         options,
@@ -70,7 +69,8 @@ class CheckpointedWith : public CheckpointedBase<Module> {
     return this->checkpointed(std::forward<Arguments>(arguments)...);
   }
 };
-// One function: it can stand in a torch::nn::Sequential, which asks for its type.
+// For a forward that is one function: the module can be part of a torch::nn::Sequential, which asks
+// for that type.
 template <class Module, class Owner, class Result, class... Arguments>
 class CheckpointedWith<Module, Result (Owner::*)(Arguments...)> : public CheckpointedBase<Module> {
  public:
@@ -86,7 +86,7 @@ class CheckpointedImpl
  public:
   using Base = CheckpointedWith<Module, typename decltype(type_of_forward<Module>())::type>;
   using Base::Base;
-  /// Around the module of a holder; both have the same parameters.
+  /// For the module of a holder; both have the same parameters.
   template <class Holder>
   requires requires(const Holder& h) { static_cast<const Module&>(*h.ptr()); }
   explicit CheckpointedImpl(const Holder& holder)

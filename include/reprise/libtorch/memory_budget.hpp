@@ -1,5 +1,5 @@
 #pragma once
-// Any training loop inside a budget, unchanged but for two lines:
+// MemoryBudget keeps any training loop inside a budget. The loop changes in two lines:
 //
 //   reprise::MemoryBudget budget{4_GiB};
 //   for (auto& [x, y] : batches) {
@@ -11,13 +11,13 @@
 //   }
 //   std::cout << budget.summary();
 //
-// The first step is recorded while an eviction policy keeps it inside the budget; then it is
-// planned. Later steps that make the same op sequence follow the plan; one that diverges from it
-// goes on online, and its sequence is planned for the next time.
+// The first step is recorded while an eviction policy keeps it inside the budget. Then its op
+// sequence is planned. Later steps with the same op sequence follow the plan. A step that diverges
+// from its plan goes on online, and its sequence is planned for the next time.
 //
-//   BasicMemoryBudget budget{4_GiB, Mine{}, LargestFirst{}};      a pipeline and an eviction policy of one's own
+//   BasicMemoryBudget budget{4_GiB, Mine{}, LargestFirst{}};      with a pipeline and an eviction policy of the user's
 //
-// REPRISE=off in the environment makes step() do nothing, REPRISE_LOG=info tells what is done.
+// REPRISE=off in the environment makes step() do nothing. REPRISE_LOG=info writes a log.
 
 #include <cstdlib>
 #include <filesystem>
@@ -46,8 +46,8 @@
 
 namespace reprise::fronts {
 
-/// `Policy`: what is evicted where no plan decides. `Pipe`: the pipeline that plans are made by,
-/// libtorch/pipeline/default_pipeline.hpp.
+/// `Policy` picks victims when no plan decides. `Pipe` is the pipeline that makes the plans
+/// (libtorch/pipeline/default_pipeline.hpp).
 template <class Policy = CostSizeStaleness, class Pipe = DefaultPipeline>
 class BasicMemoryBudget {
   static_assert(is_eviction_policy<Policy>() && is_step_pipeline<Pipe>());
@@ -72,11 +72,11 @@ class BasicMemoryBudget {
   }
   explicit BasicMemoryBudget(Bytes bytes, MemoryBudgetOptions options = {}, Policy policy = {})
       : BasicMemoryBudget(Budget(bytes), std::move(options), std::move(policy)) {}
-  /// A pipeline of one's own, and an eviction policy.
+  /// With a pipeline and an eviction policy of the user's.
   BasicMemoryBudget(Budget budget, Pipe pipeline, Policy policy = {},
                     MemoryBudgetOptions options = {})
       : BasicMemoryBudget(budget, std::move(options), std::move(policy), std::move(pipeline)) {}
-  /// What the machine has free now.
+  /// The budget is 80 % of the memory that the machine has free now, plus the live bytes.
   explicit BasicMemoryBudget(Fit /*fit*/, MemoryBudgetOptions options = {}, Policy policy = {})
       : BasicMemoryBudget(what_fits(), std::move(options), std::move(policy)) {
     tell_of_fit();
@@ -88,16 +88,16 @@ class BasicMemoryBudget {
   /// One training step: from here to the end of the scope.
   using Step = BudgetStep<BasicMemoryBudget, Policy>;
 
-  /// Throws Errc::bad_argument where a step is under way on this thread already.
+  /// Throws Errc::bad_argument if a step is running on this thread already.
   [[nodiscard]] Step step() { return Step(*this); }
 
-  /// Names for what the model holds, in errors, reports and graphs.
+  /// Sets names for the model's tensors in errors, reports and graphs.
   template <class Model>
   void watch(const Model& model) {
     list_tensors_ = [model] { return tensors_of(model); };
   }
 
-  /// Another budget, from the next step on.
+  /// Sets another budget, from the next step on.
   void set(Budget budget) {
     limit_.set(budget);
     slow_.reset();
@@ -112,8 +112,8 @@ class BasicMemoryBudget {
     tell_of_fit();
   }
 
-  /// Bytes that the allocator holds for something else (another model in the process): the budget
-  /// does not bound them, and no number of last() counts them.
+  /// Live bytes of the allocator that do not belong to this loop (another model in the process).
+  /// The budget does not bound them, and last() does not count them.
   void exclude(Bytes others) { limit_.exclude(others); }
 
   [[nodiscard]] const GuidedStepReport& last() const { return meter_.last(); }
@@ -121,7 +121,7 @@ class BasicMemoryBudget {
   /// Waits for plans that are being made.
   void wait() { sequences_.wait(); }
 
-  /// What was done so far, in a few lines.
+  /// A summary of all steps so far, in a few lines.
   [[nodiscard]] std::string summary() const {
     const char* warning =
         "  pointers    this LibTorch does not tell when one is taken: say step.pin(tensor) before "
@@ -129,25 +129,25 @@ class BasicMemoryBudget {
     return guided_summary(options_.run.name, counters(), last()) + (watches_host() ? "" : warning);
   }
 
-  /// The smallest budget that a plan is found for, what it costs, and what the floor consists of.
-  /// After one step at least, that ran with any budget; plans for `planning.seconds`, or 5 seconds
-  /// of processor time.
+  /// The smallest budget for which a plan is found, the plan's cost, and the shares of the floor.
+  /// Needs at least one step, with any budget. Plans for `planning.seconds`, or for 5 seconds of
+  /// processor time.
   [[nodiscard]] Advice advise() const {
     const PlannedStream& stream = last_sequence();
     PlanRequest request = not_for_long(options_.run.planning);
     request.keep_order = true;
     Advice advice = reprise::planning::advise(*stream.graph, request, sequences_.planner().plan,
                                               meter_.base() - start_bytes(*stream.graph));
-    // autograd holds more than the graph's own order
+    // autograd keeps tensors longer than the graph's own order
     advice.unconstrained = meter_.base() + (stream.recording->peak - stream.recording->base);
     return advice;
   }
 
-  /// The graph of the op sequence that was seen last, as it is planned.
+  /// The graph of the last seen op sequence, as it is planned.
   [[nodiscard]] const StepGraph& graph() const { return *last_sequence().graph; }
 
-  /// A page about the op sequence that was seen last: its profile, memory before and after, what is
-  /// recomputed, extra time against budget. Plans `points` budgets for the last of these; 0
+  /// Writes a page about the last seen op sequence: its profile, memory before and after,
+  /// recomputed ops, and extra time by budget. Plans `points` budgets for the last of these; 0
   /// leaves it out.
   void report(const std::filesystem::path& file, std::size_t points = 6) const {
     const PlannedStream& stream = last_sequence();
@@ -172,7 +172,7 @@ class BasicMemoryBudget {
                 }};
   }
 
-  // The rest is for what LibTorch's allocator does not count.
+  // The rest is for memory that LibTorch's allocator does not count.
   static Budget what_fits() { return Budget::of_free_memory(80, cpu_memory().live()); }
   void tell_of_fit() const {
     notice("the budget is " + format_bytes(limit_.budget().bytes) +
@@ -216,7 +216,7 @@ class BasicMemoryBudget {
     if (list_tensors_) know(guide->recorder());
   }
 
-  // ── steps that are left to the blocks that the user has named ──────────────────────────────────
+  // ── steps without a plan, with the user's own checkpoints ──────────────────────────────────────
 
   // Every n-th step: the n-th, the 2n-th, ….
   [[nodiscard]] bool compares_next_step() const {
@@ -224,15 +224,15 @@ class BasicMemoryBudget {
     return every > 0 && (counters().steps + 1) % every == 0;
   }
 
-  // Stays true until set() is called. These steps are not recorded, so nobody sees whether their op
-  // sequence begins to repeat.
+  // Stays true until set() is called. These steps are not recorded, so Reprise cannot see whether
+  // their op sequence begins to repeat.
   [[nodiscard]] bool left_to_blocks() {
     if (!options_.blocks_where_unplanned || !blocks_because_.empty())
       return !blocks_because_.empty();
     blocks_because_ =
         sequences_.why_unplannable(BudgetLimit::headroom(meter_.base(), limit_.now()));
     if (blocks_because_.empty()) return false;
-    page_blocks().stop();  // what waits for guided steps would be of no use to any other
+    page_blocks().stop();  // the cached pages of guided steps are useless for other steps
     notice("from now on steps run as they are, with the checkpoints that they have: " +
            blocks_because_);
     return true;
@@ -250,14 +250,14 @@ class BasicMemoryBudget {
     if (options_.on_step) options_.on_step(last());
   }
 
-  // For an error that is about to be thrown: nothing that goes wrong here may take its place, nor
-  // ask for advice again.
+  // For an error that is about to be thrown. A failure here must not replace that error, nor ask
+  // for advice recursively.
   [[nodiscard]] std::string advice_text() {
     if (sequences_.last() == nullptr || std::exchange(advising_, true)) return {};
     std::string text;
     try {
       text = advise().text();
-    } catch (...) {  // a planner of the user's own may throw anything
+    } catch (...) {  // a user's planner may throw anything
     }
     advising_ = false;
     return text;
@@ -309,7 +309,7 @@ class BasicMemoryBudget {
     if (followed) {
       sequences_.seen(*meter_.following().stream, recording, headroom);
       followed_ = std::move(recording);
-      followed_.calls.clear();  // what they hold must not outlive the step
+      followed_.calls.clear();  // the calls refer to tensors, which must not outlive the step
       followed_.values.clear();
     } else {
       sequences_.learn(std::move(recording), known_bytes ? std::optional(headroom) : std::nullopt);
@@ -336,7 +336,7 @@ class BasicMemoryBudget {
     log_.notice(text);
   }
 
-  /// How much the last step made the recorder note: the next one is much like it.
+  /// Number of items that the last step recorded: the next step is about as large.
   struct StepSize {
     std::size_t calls = 0, values = 0, storages = 0;
   };
@@ -352,13 +352,13 @@ class BasicMemoryBudget {
   Log log_;
   SpillFile file_;
   bool off_ = false, advising_ = false;
-  // why steps are left to the user's own checkpoints; empty where they are not
+  // why steps use the user's own checkpoints; empty if they do not
   std::string blocks_because_;
   KnownSequences sequences_;
   SlowSteps slow_;
   std::function<ModelTensors()> list_tensors_;
   StepSize expected_;
-  Recording followed_;  // of the last step that was as planned: its memory is for the next one's
+  Recording followed_;  // of the last step that followed its plan: the next step reuses its memory
 };
 
 template <class Amount, class A, class B, class C, class D, class Policy>

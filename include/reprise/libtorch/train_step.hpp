@@ -1,6 +1,6 @@
 #pragma once
-// A TrainStep is a training step as a function: captured on its first call, run from its graph on
-// the following ones, inside a memory budget where one is given.
+// A TrainStep is a training step as a function. The first call captures the step; later calls
+// replay it from its graph, inside a memory budget if the user sets one.
 //
 //   reprise::TrainStep step{model, [&](auto x, auto y) { return torch::cross_entropy_loss(model->forward(x), y); }, {.budget = 4_GiB}};
 //   for (auto& [x, y] : batches) {
@@ -11,14 +11,14 @@
 //   step.counters();                    // {.captures = 1, .replays = 99, .eager_runs = 0}
 //   step.last();                        // {.peak = 3.9 GiB, .predicted_peak = 3.9 GiB, .budget = 4 GiB, .recomputed = 120, …}
 //
-// The contract: which ops the loss function runs, and with which numbers, depends on the shapes of
-// its arguments, on LibTorch's settings and on what it asks LibTorch for (.item()) alone. Host
-// state (a counter, a branch on a host random number, values read through const_data_ptr, a
-// closure's tensor that is another one in the next step) is what a replay cannot see: rechecks look
-// for it.
+// The contract: the loss function's ops and their numbers depend only on the shapes of its
+// arguments, on LibTorch's settings, and on values that it asks LibTorch for (.item()). A replay
+// cannot see other state of user code: a counter, a branch on a random number of the C++ library,
+// values read through const_data_ptr, another closure tensor in the next step. Rechecks look for
+// such state.
 //
-// The budget bounds what the allocator holds in the process. When the base changes (Adam's state
-// appears after the first step), the plan is made again for what is left.
+// The budget bounds the allocator's bytes in the process. If the start bytes change (Adam's state
+// appears after the first step), the step is planned again for the new headroom.
 
 #include <filesystem>
 #include <functional>
@@ -37,7 +37,8 @@
 
 namespace reprise::fronts {
 
-/// `Pipe`: the pipeline that the step is made of, libtorch/pipeline/default_pipeline.hpp.
+/// `Pipe`: the pipeline that captures, plans and runs the step
+/// (libtorch/pipeline/default_pipeline.hpp).
 template <class LossFn, class Pipe = DefaultPipeline>
 class TrainStep {
   static_assert(is_step_pipeline<Pipe>());
@@ -50,8 +51,8 @@ class TrainStep {
         engine_(std::make_unique<StepEngine<Pipe>>(step_model(std::move(model)), std::move(options),
                                                    std::move(pipeline))) {}
 
-  /// One step: forward and backward. Returns the loss, or what the loss function returns where that
-  /// is more.
+  /// One step: forward and backward. Returns the loss, or all results of the loss function if there
+  /// are more.
   template <class... Arguments>
   auto operator()(const Arguments&... arguments) {
     using Result = std::remove_cvref_t<decltype(loss_fn_(arguments...))>;
@@ -59,34 +60,34 @@ class TrainStep {
     return as<Result>(engine_->step(flat, [&] { return results_of(loss_fn_(arguments...)); }));
   }
 
-  /// Gives the arena back until the next step needs it.
+  /// Frees the arena until the next step needs it.
   void release() { engine_->release(); }
 
   [[nodiscard]] const TrainStepCounters& counters() const { return engine_->counters(); }
   [[nodiscard]] const TrainStepReport& last() const { return engine_->last(); }
-  /// The graph of the last call. Throws where that call ran eagerly and has none.
+  /// The graph of the last call. Throws if that call ran eagerly and has no graph.
   [[nodiscard]] const StepGraph& graph() const { return engine_->graph(); }
-  /// Why the last call's signature runs eagerly; empty where it is replayed.
+  /// Why the last call's signature runs eagerly; empty if it is replayed.
   [[nodiscard]] std::string refusal() const { return engine_->refusal(); }
   /// The plan of the last call; its peak is the graph's, persistent values included.
   [[nodiscard]] const Plan& plan() const { return engine_->plan(); }
-  /// What was done so far, in a few lines.
+  /// A summary of all calls so far, in a few lines.
   [[nodiscard]] std::string summary() const { return engine_->summary(); }
-  /// What the process has grown by at most since this step was made, as the system counts it; 0
-  /// where it does not say.
+  /// An upper bound on the growth of the process's resident memory since this step was made; 0 if
+  /// the system does not report it.
   [[nodiscard]] Bytes resident_growth() const { return engine_->resident_growth(); }
-  /// A page about the last call: its profile, memory before and after, what is computed again,
-  /// extra time against budget. Plans `points` budgets for the last of these; 0 leaves it out.
+  /// Writes a page about the last call: its profile, memory before and after, recomputed ops, and
+  /// extra time by budget. Plans `points` budgets for the last of these; 0 leaves it out.
   void report(const std::filesystem::path& file, std::size_t points = 6) const {
     engine_->report(file, points);
   }
   /// Writes the last call's plan as a reprise.plan file.
   void save_plan(const std::filesystem::path& file) const { engine_->save_plan(file); }
-  /// The plan that the next capture uses instead of making one. It is refused, by name, where it
-  /// was made for another graph.
+  /// Loads a plan that the next capture uses instead of making one. A plan that was made for
+  /// another graph is refused, by name.
   void load_plan(std::filesystem::path file) { engine_->load_plan(std::move(file)); }
-  /// Bytes that the allocator holds for something else (another model in the process): the budget
-  /// does not bound them, and no number of last() counts them.
+  /// Live bytes of the allocator that do not belong to this step (another model in the process).
+  /// The budget does not bound them, and last() does not count them.
   void exclude(Bytes others) { engine_->exclude(others); }
 
  private:

@@ -1,15 +1,15 @@
 #pragma once
-// How much memory a step may use, as people say it.
+// A Budget says how much memory a step may use: in bytes, as a share, or by its cost in time.
 //
-//   Budget{4_GiB}                    all bytes that LibTorch's allocator holds in the process during the step, base included
-//   Budget::share(50)                50 % of what the step would take without a budget
-//   Budget::savable(50)              F + 50 % of (E − F): half of what can be saved at all (E: eager's peak, F: the floor)
-//   Budget::of_free_memory(80, cpu_memory().live())   80 % of what the machine has free now, with what LibTorch holds already
-//   Budget::extra_time(10)           as small as at most 10 % extra time allows
+//   Budget{4_GiB}                    all live bytes of LibTorch's allocator in the process during the step, start bytes included
+//   Budget::share(50)                50 % of the eager peak
+//   Budget::savable(50)              F + 50 % of (E − F): half of the savable bytes (E: eager peak, F: floor)
+//   Budget::of_free_memory(80, cpu_memory().live())   80 % of the memory that the machine has free now, plus LibTorch's live bytes
+//   Budget::extra_time(10)           the smallest budget with at most 10 % extra time
 //   Budget::costs_at_most(0.1)       the same
 //   MemoryBudget budget{fit};        as of_free_memory(80), when the budget is made
 //
-// A step's budget in bytes is known once the step has been captured: resolve(what was measured).
+// A step's budget in bytes is known after its capture: resolve(measured bytes).
 
 #include <cmath>
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace reprise::options {
 
-/// For a MemoryBudget that takes what the machine has free, and says how much that is.
+/// For a MemoryBudget that uses the machine's free memory and reports the number of bytes.
 struct Fit {};
 inline constexpr Fit fit{};
 
@@ -37,8 +37,8 @@ struct Budget {
                   "budget: " + std::to_string(limit.count) + " bytes; must be greater than zero");
   }
   [[nodiscard]] static Budget share(double percent) { return Budget(Kind::share, percent); }
-  /// Resolved here and now. `held` is what LibTorch's allocator holds already: a budget bounds that
-  /// as well.
+  /// Resolved when it is called. `held`: the live bytes of LibTorch's allocator, which a budget
+  /// bounds too.
   [[nodiscard]] static Budget of_free_memory(double percent, Bytes held) {
     const Budget share(Kind::share, percent);
     const Bytes free = free_memory();
@@ -51,7 +51,7 @@ struct Budget {
   [[nodiscard]] static Budget extra_time(double percent) {
     return Budget(Kind::extra_time, percent);
   }
-  /// As a share: 0.05 for 5 % of extra time.
+  /// By a share of the step's time: 0.05 for 5 % of extra time.
   [[nodiscard]] static Budget costs_at_most(double share) { return extra_time(100 * share); }
   /// "4GiB" or "50%".
   [[nodiscard]] static Budget parse(std::string_view text) {
@@ -61,8 +61,7 @@ struct Budget {
 
   [[nodiscard]] bool given() const { return kind != Kind::none; }
 
-  /// In bytes, for a step that takes `eager` without a budget and cannot go below `floor`. Not for
-  /// extra_time.
+  /// In bytes, for a step with the eager peak `eager` and the floor `floor`. Not for extra_time.
   [[nodiscard]] Bytes resolve(Bytes eager, Bytes floor) const {
     switch (kind) {
       case Kind::bytes: return bytes;

@@ -1,5 +1,5 @@
 #pragma once
-// What a MemoryBudget is asked for.
+// MemoryBudgetOptions are the options of a MemoryBudget.
 //
 //   MemoryBudgetOptions options{.run = {.name = "gpt", .verify_every = 1},
 //                               .over_budget = OverBudget::go_on,
@@ -15,39 +15,39 @@
 
 namespace reprise::options {
 
-/// What to do where one op alone needs more than the budget.
+/// What to do if one op alone needs more than the budget.
 enum class OverBudget : std::uint8_t {
   error_at_first,  ///< an error in the first step, a notice in later ones
   error,
-  go_on,  ///< a notice, and above the budget
+  go_on,  ///< a notice, and the step exceeds the budget
 };
 
-/// What to do where steps that cannot be planned for the budget cost more than `slow_down` says.
+/// What to do if steps without a plan cost more than `slow_down` allows.
 enum class WhenSlow : std::uint8_t {
-  stay,      ///< inside the budget, slowly: a budget is a promise
-  go_above,  ///< to the smallest budget that a plan is found for
+  stay,      ///< the steps stay inside the budget and are slow: a budget is a promise
+  go_above,  ///< uses the smallest budget for which a plan is found
   fail,      ///< the next step() throws Errc::budget_unreachable
 };
 
 struct MemoryBudgetOptions {
-  /// A planner of the user's own has to keep the order: the ops are the user's, as they come.
+  /// A planner of the user's must keep the order of the ops, because the user's code runs them.
   RunOptions run{};
-  /// steps go on online meanwhile; false: the step that ends waits for its plan
+  /// true: steps go on online meanwhile; false: the step that ends waits for its plan
   bool plan_in_background = true;
   OverBudget over_budget = OverBudget::error_at_first;
-  /// A step without a plan that takes more than so many times what its own ops take is slow: a
-  /// notice says so once, with what would do.
+  /// A step without a plan is slow if it takes more than `slow_down` times the time of its own ops.
+  /// A notice says so once, with a sufficient budget.
   double slow_down = 3;
   WhenSlow when_slow = WhenSlow::stay;
-  /// Where no plan is found, or nothing comes again that could be planned: false, steps stay inside
-  /// the budget online; true, they run as they are, and the modules that the user has given to
-  /// checkpoint() are what is recomputed. Their memory is then what these make it.
+  /// What to do if no plan is found or no op sequence repeats. false: steps stay inside the budget
+  /// online. true: steps run unchanged, and only the modules that the user has given to
+  /// checkpoint() are recomputed. These modules alone then decide how much memory a step needs.
   bool blocks_where_unplanned = false;
-  /// On Linux, what is evicted keeps its address too, as what is spilled does anyway: raw pointers
-  /// from earlier in the step, or taken now, read what eager would give. Only of tensors of 12 KiB
-  /// and more; see docs/memory_budget.md for what it costs.
+  /// On Linux, evicted storages keep their addresses too, as spilled storages always do. Raw
+  /// pointers from earlier in the step, or taken now, then read the bytes that eager would. Only
+  /// for tensors of 12 KiB and more; docs/memory_budget.md has the cost.
   bool raw_pointers = false;
-  /// Told of each step when it is done.
+  /// Called after each step.
   std::function<void(const GuidedStepReport&)> on_step{};
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a TrainStep is asked for.
+// TrainStepOptions are the options of a TrainStep.
 //
 //   TrainStepOptions options{.budget = Budget::savable(50),
 //                            .run = {.verify_every = 100},
@@ -17,9 +17,9 @@
 
 namespace reprise::options {
 
-/// What happens where no plan fits the budget, or a step cannot be captured.
+/// What happens if no plan fits the budget, or if a step cannot be captured.
 enum class OnFallback : std::uint8_t {
-  notice,  ///< the step runs inside the budget by spilling, and is told of once
+  notice,  ///< the step runs inside the budget by spilling; a notice says so once
   error,   ///< Errc::budget_unreachable or capture_failed
 };
 
@@ -27,11 +27,11 @@ struct TrainStepOptions {
   Budget budget{};
   RunOptions run{};
   OnFallback on_fallback = OnFallback::notice;
-  /// The calls 2, 3, 4, 8, 16, … after a capture, and then every 100th, run under the recorder,
-  /// their own result used, and are compared with the graph: that is how host state in the loss
-  /// function is found out. Between these a replay trusts it.
+  /// The calls 2, 3, 4, 8, 16, … after a capture, and then every 100th call, run under the
+  /// recorder. TrainStep uses their results and compares them with the graph. This finds state of
+  /// user code that a replay cannot see. Between these calls, a replay trusts the graph.
   bool recheck = true;
-  /// Told of each step when it is done.
+  /// Called after each step.
   std::function<void(const TrainStepReport&)> on_step{};
 };
 

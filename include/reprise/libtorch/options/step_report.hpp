@@ -1,6 +1,6 @@
 #pragma once
-// A page about a step: its profile, memory before and after, what is recomputed, and extra time
-// against budget.
+// write_step_report() writes a page about a step: its profile, memory before and after, recomputed
+// ops, and extra time by budget.
 //
 //   write_step_report("step.html", graph, plan, request, 6, summary);       with a frontier of six budgets
 
@@ -22,8 +22,8 @@
 
 namespace reprise::options {
 
-/// The plan's part of the page: both memory curves, a table of what runs again, and the frontier
-/// where there is one.
+/// The plan's part of the page: both memory curves, a table of recomputed ops, and the frontier if
+/// there is one.
 [[nodiscard]] inline std::string plan_section(const StepGraph& graph, const Plan& plan,
                                               const std::vector<Plan>& curve) {
   std::string out =
@@ -79,8 +79,8 @@ namespace reprise::options {
   return text;
 }
 
-/// The page in a file, whole or not at all, with a frontier of `points` budgets (0: without).
-/// Throws Errc::io where it cannot be written.
+/// Writes the page to a file, whole or not at all, with a frontier of `points` budgets (0:
+/// without). Throws Errc::io if the file cannot be written.
 inline void write_step_report(const std::filesystem::path& file, const StepGraph& graph,
                               const Plan& plan, PlanRequest request, std::size_t points,
                               const std::string& summary) {

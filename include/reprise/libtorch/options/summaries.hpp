@@ -1,5 +1,6 @@
 #pragma once
-// What a TrainStep or a MemoryBudget did so far, for people, in the same lines.
+// step_summary() and guided_summary() say in a few lines what a TrainStep or a MemoryBudget has
+// done.
 //
 //   step_summary("resnet50", counters, last)
 //     resnet50: 100 steps: 1 captured, 95 replayed, 4 rechecked; 3 plans made in 2.9 s
@@ -21,7 +22,7 @@
 
 namespace reprise::options {
 
-/// "95 replayed, 4 rechecked": what there was none of is left out.
+/// "95 replayed, 4 rechecked": counts of 0 are left out.
 class Listing {
  public:
   void add(std::int64_t count, const char* what) {
@@ -45,7 +46,7 @@ inline std::string summary_head(const std::string& name, const StepCounters& cou
          format_time(counters.planning_time) + "\n";
 }
 
-/// What both measure of the last step. A number that is not known is left out.
+/// Numbers that both fronts measure in the last step. A number that is not known is left out.
 inline std::string summary_of(const StepReport& last) {
   std::string out = "  budget      " +
                     (last.budget > Bytes{0} ? format_bytes(last.budget) : std::string("none yet")) +
@@ -57,7 +58,7 @@ inline std::string summary_of(const StepReport& last) {
   return out + "\n";
 }
 
-/// `resident`: what the process has grown by, as the system counts it; 0 leaves it out.
+/// `resident`: growth of the process's resident memory; 0 leaves it out.
 [[nodiscard]] inline std::string step_summary(const std::string& name,
                                               const TrainStepCounters& counters,
                                               const TrainStepReport& last, Bytes resident = {}) {

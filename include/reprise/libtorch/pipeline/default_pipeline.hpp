@@ -1,5 +1,6 @@
 #pragma once
-// The pipeline that TrainStep and MemoryBudget are made of where the user names no other one.
+// DefaultPipeline is the pipeline of TrainStep and MemoryBudget if the user names no other
+// pipeline.
 //
 //   using Mine = reprise::Pipeline<reprise::Profiler<reprise::SteadyTimer, reprise::AllocatorProbe>,
 //                                  reprise::Planner<MyCost, reprise::Anneal>,
@@ -8,8 +9,8 @@
 //   reprise::BasicMemoryBudget budget{4_GiB, Mine{}, reprise::LargestFirst{}};
 //   reprise::DefaultPipeline{}.with(reprise::Planner<MyCost, reprise::Anneal>{})        the same pipeline
 //
-// A MemoryBudget runs the user's own code, so of its rewriter it asks for the checked rewriting
-// alone: the backend compiles nothing.
+// A MemoryBudget runs the user's own code, so it asks its rewriter only for the checked rewriting:
+// the backend compiles nothing.
 
 #include <concepts>
 #include <string>
@@ -32,7 +33,7 @@ using DefaultPipeline =
     Pipeline<Profiler<SteadyTimer, AllocatorProbe>, Planner<MeasuredCost, AnyStrategy>,
              Rewriter<LibTorchBackend<ArenaMemory>>>;
 
-/// True; where P is no Pipeline, one line of the compiler's output says what to give instead.
+/// True. If P is no Pipeline, one line of the compiler's output says what to pass instead.
 template <class P>
 [[nodiscard]] consteval bool is_step_pipeline() {
   constexpr bool yes = requires(P & p) {
@@ -48,7 +49,7 @@ template <class P>
 }
 
 /// The options may name another strategy, or give a function, for the pipeline's planner. Throws
-/// Errc::bad_argument for a strategy that there is not.
+/// Errc::bad_argument for an unknown strategy.
 template <class Cost, class Policy>
 [[nodiscard]] PlanStage plan_stage(const Planner<Cost, Policy>& planner, const RunOptions& run) {
   if (run.planner) return {run.planner, {}, true};

@@ -1,10 +1,11 @@
 #pragma once
-// Times each op of a step that is recorded with the pipeline's profiler.
+// ProfiledOps times each op of a recorded step with the pipeline's profiler.
 //
 //   ProfiledOps ops{pipeline.profiler()};
 //   if constexpr (ProfiledOps<T, P>::is_needed) recorder.time_with(&ops);
 //
-// Nobody knows how many ops there will be: each is a run of one occurrence for the timer.
+// The number of ops is not known before the step. Each op is therefore one run with one occurrence
+// for the timer.
 
 #include <concepts>
 
@@ -17,7 +18,7 @@ namespace reprise::pipelines {
 template <class T, class P>
 class ProfiledOps final : public OpTimer {
  public:
-  /// The recorder's own clock is as good as a SteadyTimer, and nothing has to be called.
+  /// The recorder's own clock is as good as a SteadyTimer and needs no calls.
   static constexpr bool is_needed = !std::same_as<T, SteadyTimer>;
 
   explicit ProfiledOps(Profiler<T, P>& profiler) : profiler_(profiler) {}

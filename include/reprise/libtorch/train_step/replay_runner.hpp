@@ -1,9 +1,9 @@
 #pragma once
-// Runs the program of a known step, in its arena where it has one, under the pipeline's profiler.
+// A ReplayRunner runs the program of a known step, in its arena if it has one, under the profiler.
 //
 //   ReplayRunner runner{pipeline, ledger, meter, planning};
-//   RunOutcome outcome = runner.run(known, bindings);           times of ops into known.key.measured where they are asked for
-//   runner.release_arena();                                     what runs next must not share the budget with the arena
+//   RunOutcome outcome = runner.run(known, bindings);           times of ops into known.key.measured if a replay is to be timed
+//   runner.release_arena();                                     the next step must not share the budget with the arena
 
 #include <algorithm>
 #include <utility>
@@ -19,7 +19,7 @@
 
 namespace reprise::training {
 
-/// All that it is given must outlive it.
+/// All arguments must outlive it.
 template <class Pipe>
 class ReplayRunner {
  public:
@@ -33,8 +33,8 @@ class ReplayRunner {
   void release_arena() {
     if (ledger_.options.budget.given()) memory().release();
   }
-  // What has come since the last step (the optimizer's state) may leave less room than the arena
-  // takes.
+  // New allocations since the last step (the optimizer's state) may leave less headroom than the
+  // arena needs.
   void release_arena_beyond(Bytes budget) {
     if (budget > Bytes{0} && cpu_memory().reserved() - meter_.excluded() > budget)
       memory().release();
@@ -56,7 +56,7 @@ class ReplayRunner {
     return outcome;
   }
 
-  /// With an observer of one's own, and nothing measured.
+  /// With the caller's observer, and without measuring.
   template <class Looker>
   RunOutcome run_observed(Known& known, const Bindings& bindings, Looker observer) {
     ReadyProgram& ready = *known.made;
@@ -89,8 +89,8 @@ class ReplayRunner {
     return outcome;
   }
 
-  // Ops that asked for other blocks than planned have made the step hold more than its arena: the
-  // next plan leaves room for as much.
+  // If ops asked for other blocks than planned, the step used more than its arena: the next plan
+  // leaves headroom for that.
   void leave_room_for_misses(Known& known) {
     const ArenaLayout& layout = *known.made->layout;
     const Bytes planned =

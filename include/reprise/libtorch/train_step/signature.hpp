@@ -1,7 +1,7 @@
 #pragma once
-// What must be the same for a captured step to stand for another call: everything about the
-// arguments, the model and LibTorch's settings that decides which ops run and with which bits.
-// Anything else (values of tensors) may change freely.
+// signature_of() returns the signature of a call: everything about the arguments, the model and
+// LibTorch's settings that decides which ops run and with which bits. A captured step is valid for
+// all calls with its signature. Values of tensors are not part of it.
 //
 //   signature_of(model, {x, y})      bytes to compare; x of another shape, eval() instead of train(), another dropout probability,
 //                                    another tensor in a parameter's place, a .grad that was not there before, another thread count:
@@ -26,13 +26,13 @@
 
 namespace reprise::training {
 
-/// Tensors over one storage are not tensors of their own: who was the first of them, and how far
-/// from it this one lies.
+/// Finds tensors that share a storage: adds the number of the first such tensor, and the offset
+/// from it.
 class SharedStorages {
  public:
   void add(SignatureBytes& bytes, const at::Tensor& t) {
     ++count_;
-    // one without elements shares memory too: it may be known as the first of several
+    // also for a tensor without elements: it may be the first of several
     if (!t.defined() || !t.has_storage()) return;
     const auto [first, added] =
         first_.try_emplace(t.storage().unsafeGetStorageImpl(), Place{count_, t.storage_offset()});
@@ -50,7 +50,7 @@ class SharedStorages {
   std::unordered_map<const c10::StorageImpl*, Place> first_;
 };
 
-/// Which tensor it is, and what happens to its gradient on the way.
+/// Adds the tensor's identity and the number of its gradient hooks.
 inline void add_identity(SignatureBytes& bytes, const at::Tensor& t) {
   bytes.add_identity(t);
   bytes.add(static_cast<std::int64_t>(torch::autograd::impl::hooks(t).size()));
@@ -72,7 +72,7 @@ inline void add_switches(SignatureBytes& bytes) {
   bytes.add(context.userEnabledMathSDP());
 }
 
-/// `modules`: what module_state.hpp says of the model's.
+/// `modules`: the modules' state as module_state.hpp describes it.
 [[nodiscard]] inline std::string signature_of(const ModelTensors& model, const std::string& modules,
                                               const StepArguments& arguments) {
   SignatureBytes bytes;
@@ -105,8 +105,8 @@ inline void add_switches(SignatureBytes& bytes) {
   return std::move(bytes).take();
 }
 
-/// Which memory the model's tensors have. Belongs to the signature only where the loss function
-/// reads that memory through a tensor of its own: set_data() does not change that one.
+/// Identifies the storages of the model's tensors. They are part of the signature only if the loss
+/// function reads them through a tensor of its own, because set_data() does not change that tensor.
 [[nodiscard]] inline std::string storages_of(const ModelTensors& model) {
   SignatureBytes bytes;
   for (const auto* tensors : {&model.parameters, &model.buffers})

@@ -1,5 +1,6 @@
 #pragma once
-// Runs the user's own step under the recorder, inside the budget as far as that is known.
+// A StepCapture runs the user's own step under the recorder, inside the budget if the budget is
+// known.
 //
 //   StepCapture capture{ledger, meter, planning};
 //   CapturedStep step = capture(known, model, arguments, run, &hooks);
@@ -16,7 +17,7 @@
 
 namespace reprise::training {
 
-/// All that it is given must outlive it.
+/// All arguments must outlive it.
 class StepCapture {
  public:
   using Known = KnownSteps::Known;
@@ -31,8 +32,8 @@ class StepCapture {
     return capture_step(model, arguments, run, options(known, hooks));
   }
 
-  /// Spilling cannot do everything: a budget below what the step begins or ends with is an error,
-  /// which says what would do.
+  /// Spilling has a limit: a budget below the bytes at the step's begin or end is an error, which
+  /// says what budget is sufficient.
   template <class Run>
   [[nodiscard]] CapturedStep inside(const Known& known, const ModelTensors& model,
                                     const StepArguments& arguments, const Run& run) {

@@ -1,10 +1,10 @@
 #pragma once
-// Comparing a replay with eager, op by op: each notes a hash of what every node made, and the first
-// that differs is named.
+// Compares a replay with eager, op by op. Both store a hash of every node's results, and the first
+// node with different hashes is named.
 //
 //   NodeHashes replayed, eager;
 //   program.run(bindings, HashObserver{replayed});     HashHooks{eager} while the same step is recorded
-//   first_difference(replayed, eager);                 the node whose first run made other bits; none
+//   first_difference(replayed, eager);                 the node whose first run made other bits; empty if all are equal
 
 #include <algorithm>
 #include <cstdint>
@@ -24,11 +24,11 @@
 
 namespace reprise::training {
 
-/// By node: a hash of its results, 0 where none was taken.
+/// By node: a hash of its results, 0 if there is none.
 using NodeHashes = std::vector<std::uint64_t>;
 
-/// Of the bytes, in the order of memory. Tensors with holes are left out: what lies in a hole is
-/// nobody's result.
+/// Hash of the tensor's bytes, in the order of memory. Tensors with holes are left out, because the
+/// bytes in a hole belong to no result.
 inline std::uint64_t hash_of(const at::Tensor& t, std::uint64_t hash) {
   if (!t.defined() || !t.has_storage() || t.numel() == 0 || !t.is_non_overlapping_and_dense())
     return hash;
@@ -43,7 +43,7 @@ inline void note_hash(NodeHashes& hashes, NodeId n, std::span<const at::Tensor> 
   hashes[n.index] = hash;
 }
 
-/// The same bits in the same places; two undefined tensors are equal.
+/// Whether both have the same bits in the same places; two undefined tensors are equal.
 [[nodiscard]] inline bool equal_bits(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
   if (a.sizes() != b.sizes() || a.strides() != b.strides() || a.scalar_type() != b.scalar_type())
@@ -63,17 +63,17 @@ struct HashObserver {
   }
 };
 
-/// The same while a step is recorded. Only nodes whose results are all returned can be compared, as
-/// the recorder's are.
+/// The same while a step is recorded. Only nodes whose results are all returned can be compared,
+/// because the recorder sees returned results only.
 struct HashHooks final : RecorderHooks {
   NodeHashes hashes{};
-  /// of the captured step: which of an op's results became values
+  /// of the captured step: tells which results of an op became values
   const Recording* known = nullptr;
 
   void after(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> results,
              NodeId node) override {
     std::vector<at::Tensor> made;
-    // what is in fresh memory is nobody's result
+    // the bytes of fresh memory belong to no result
     if (op.schema().name().find("empty") != std::string::npos) return;
     if (node.index >= known->calls.size()) return;
     for (const ResultSlot& slot : known->calls[node.index].results) {
@@ -95,7 +95,7 @@ struct HashHooks final : RecorderHooks {
   return std::nullopt;
 }
 
-/// As an error says it; empty where there is none.
+/// As text for an error; empty if there is no difference.
 [[nodiscard]] inline std::string describe_difference(const StepGraph& graph,
                                                      std::optional<NodeId> n) {
   if (!n) return {};
@@ -103,8 +103,8 @@ struct HashHooks final : RecorderHooks {
          ") made other bits than eager";
 }
 
-/// What a replay handed over beside what eager did: `results`, and the gradients that the leaves
-/// now have. Empty where they are equal.
+/// Compares a replay's results with eager's: `results`, and the gradients that the leaves now have.
+/// Empty if they are equal.
 [[nodiscard]] inline std::string compare_handed_over(const CapturedStep& step,
                                                      const RunOutcome& ours,
                                                      const std::vector<at::Tensor>& results,
@@ -119,10 +119,9 @@ struct HashHooks final : RecorderHooks {
   return {};
 }
 
-/// Graphs are equal where only the tensors are others: a closure's that was exchanged for another
-/// of
-/// the same shape, and lives on. (Where it has died, the next replay finds out.) Empty where none
-/// was.
+/// Finds a closure tensor that was exchanged for another tensor of the same shape, while the graphs
+/// are equal. Both must be alive; the next replay notices a dead one. Empty if no tensor was
+/// exchanged.
 [[nodiscard]] inline std::string exchanged_tensor(const Recording& before, const Recording& now) {
   const auto captured_in = [](const Recording& recording) {
     std::vector<const RecordedValue*> found;
@@ -143,8 +142,8 @@ struct HashHooks final : RecorderHooks {
   return {};
 }
 
-/// Where data decides (a number for the host, a shape), another number is not another step: the new
-/// one is taken from there on.
+/// Whether data decides the node's result (a number for user code, a shape). Another such number
+/// does not make another step: the new capture is used from then on.
 [[nodiscard]] inline bool is_data_decided(const Recording& recording, NodeId n) {
   if (n.index >= recording.calls.size() || recording.calls[n.index].kind != CallKind::op)
     return false;
@@ -152,7 +151,7 @@ struct HashHooks final : RecorderHooks {
   return facts.reads_to_host || facts.dynamic_shape;
 }
 
-/// Whether the n-th call of a capture, which is the first itself, is compared with the graph.
+/// Whether the n-th call of a capture is compared with the graph. The capture itself is call 1.
 [[nodiscard]] inline bool is_recheck_due(std::int64_t n) {
   return n <= 4 || n % 100 == 0 || (n < 100 && (n & (n - 1)) == 0);
 }

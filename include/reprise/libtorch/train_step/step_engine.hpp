@@ -1,15 +1,15 @@
 #pragma once
-// A StepEngine runs one step after the other, each the best way that there is for it. It knows the
-// loss function as something to call only: TrainStep is the thin front that makes tensors of its
-// arguments.
+// A StepEngine runs the calls of a TrainStep, each in the best possible way. It knows the loss
+// function only as something to call: TrainStep is the thin front that converts the arguments to
+// tensors.
 //
-//   call ──▶ signature known? ──no──▶ capture (a valid step, inside the budget) ──can it be run again?──no──▶ eagerly, with a notice
-//                 │ yes                                              │ yes: plan for what the budget leaves (step_planning.hpp)
+//   call ──▶ signature known? ──no──▶ capture (a valid step, inside the budget) ──can it be replayed?──no──▶ eagerly, with a notice
+//                 │ yes                                              │ yes: plan for the headroom (step_planning.hpp)
 //                 ▼                                                  ▼
-//              replay ──a host value or a data-decided shape differs──▶ put back, capture anew
+//              replay ──a data-dependent value or shape differs──▶ restore the state, capture anew
 //
-// It is what takes long to compile, and it does not depend on the loss function: a program of many
-// files can compile it in one.
+// The StepEngine takes long to compile and does not depend on the loss function. A program of many
+// files can therefore compile it in one file.
 //
 //   extern template class reprise::training::StepEngine<>;      in a header that every file includes, after <reprise/libtorch.hpp>
 //   template class reprise::training::StepEngine<>;             in one file
@@ -45,15 +45,15 @@
 
 namespace reprise::training {
 
-/// The model of a step, asked anew before each: modules may be added, exchanged and switched
-/// between calls.
+/// The model of a step. The StepEngine asks for it before each call, because user code may add,
+/// exchange and switch modules between calls.
 struct StepModel {
   std::function<ModelTensors()> tensors{};
-  /// what they are, whether they train, their options; empty where there is no module
+  /// the modules' types, modes and options; empty if there is no module
   std::function<std::string()> modules{};
 };
 
-/// `Pipe`: the pipeline that the step is made of.
+/// `Pipe`: the pipeline of the step.
 template <class Pipe = DefaultPipeline>
 class StepEngine {
  public:
@@ -85,8 +85,8 @@ class StepEngine {
  private:
   using Known = KnownSteps::Known;
 
-  // A capture that reads the model's memory through tensors that are not the model's holds for that
-  // memory alone.
+  // If a capture reads the model's storages through tensors that are not the model's, it is valid
+  // for these storages only.
   Known& known_step(const ModelTensors& model, std::string signature) {
     Known& known = find_or_add(signature);
     if (known.key.storages.empty()) return known;
@@ -100,8 +100,8 @@ class StepEngine {
         [&] { return KnownStep{.signature = signature}; });
   }
 
-  /// Guards that keep failing mean that the step is not the same from call to call: it is then left
-  /// to eager.
+  /// If so many guards fail in a row, the step differs from call to call: it runs eagerly from then
+  /// on.
   static constexpr int patience = 3;
 
   std::vector<at::Tensor> choose_and_run(Known& known, const ModelTensors& model,
@@ -123,8 +123,8 @@ class StepEngine {
 
   // ── running ────────────────────────────────────────────────────────────────────────────────────
 
-  // What cannot be captured or planned runs as it is; under a budget, inside it by moving out what
-  // the running op does not read.
+  // A step that cannot be captured or planned runs unchanged. Under a budget, it stays inside by
+  // spilling storages that the running op does not read.
   std::vector<at::Tensor> run_without_graph(Known& known, const ModelTensors& model,
                                             const StepArguments& arguments, const Run& run) {
     runner_.release_arena();
@@ -186,7 +186,7 @@ class StepEngine {
     known.key.floor.reset();
     known.key.measured.clear();
   }
-  // From here on this is the captured step, and it is looked at as closely as the first one was.
+  // From here on, this is the captured step. It is rechecked as often as the first capture was.
   void set_capture(Known& known, CapturedStep step) {
     KnownStep& key = known.key;
     key.captured = std::make_shared<CapturedStep>(std::move(step));
@@ -195,8 +195,8 @@ class StepEngine {
     key.told_of_fallback = false;
   }
 
-  // The replay first, then everything that it changed is put back and the user's own code runs,
-  // under the recorder.
+  // Runs the replay first. Then it restores everything that the replay changed, and runs the user's
+  // own code under the recorder.
   std::vector<at::Tensor> verify(Known& known, const ModelTensors& model,
                                  const StepArguments& arguments, const Run& run) {
     meter_.unbound();
@@ -212,7 +212,7 @@ class StepEngine {
     hooks.known = &known.key.captured->recording();
     CapturedStep eager = capture_(known, model, arguments, run, &hooks);
     std::vector<at::Tensor> results = eager.take_results();
-    if (!ours.completed) {  // a guard: the next call finds it out, and captures anew
+    if (!ours.completed) {  // a guard failed: the next call fails too, and captures anew
       ++ledger_.counters.failed_rechecks;
       return results;
     }
@@ -283,7 +283,7 @@ class StepEngine {
     key.trace = std::move(hooks.trace);
     std::vector<at::Tensor> results = captured.take_results();
     ledger_.last.moved = captured.transfers().bytes_out;
-    // to the end of this call it was another one: the next may find it as it was
+    // this call changed the modules' state: the next call may find them as before
     if (model_.modules && model_.modules() != modules_) {
       planning_.resolve(known, captured);
       ledger_.log.info(
@@ -312,13 +312,12 @@ class StepEngine {
   StepPlanning planning_;
   StepCapture capture_{ledger_, meter_, planning_};
   ReplayRunner<Pipe> runner_{pipeline_, ledger_, meter_, planning_};
-  std::string modules_;  // what they were when the call began
+  std::string modules_;  // state of the modules when the call began
   Known* current_ = nullptr;
   Bytes idle_ = ResidentProbe::process_peak();
 };
 
-// Not inline, any of these: an extern template declaration then keeps all of the above out of a
-// file.
+// None of these is inline: an extern template declaration then keeps the code above out of a file.
 
 template <class Pipe>
 StepEngine<Pipe>::StepEngine(StepModel model, TrainStepOptions options, Pipe pipeline)
@@ -337,14 +336,14 @@ StepEngine<Pipe>::~StepEngine() = default;
 
 template <class Pipe>
 std::vector<at::Tensor> StepEngine<Pipe>::step(const StepArguments& arguments, const Run& run) {
-  DispatchHook::refuse_inside_another();  // a replay would not be seen by the step around it
+  DispatchHook::refuse_inside_another();  // the outer step would not see a replay
   runner_.memory().settle();
   const ModelTensors model = model_.tensors();
   modules_ = model_.modules ? model_.modules() : std::string{};
   Known& known = known_step(model, signature_of(model, modules_, arguments));
   current_ = &known;
   ledger_.step_completed = false;
-  // what waits for another's steps would take room from this one's
+  // another step's cached pages would reduce this step's headroom
   if (ledger_.options.budget.given()) page_blocks().clear();
   runner_.release_arena_beyond(planning_.known_budget(known));
   meter_.begin(runner_.memory().capacity());

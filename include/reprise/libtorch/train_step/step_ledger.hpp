@@ -1,6 +1,6 @@
 #pragma once
-// What the parts of one TrainStep share: what it was asked for, what it has counted, and what the
-// running call has measured so far.
+// A StepLedger has what the parts of one TrainStep share: its options, its counters, and the report
+// of the running call.
 //
 //   StepLedger ledger{options};
 //   ledger.last = {};                                 a call begins
@@ -20,16 +20,16 @@ struct StepLedger {
   Log log;
   TrainStepCounters counters{};
   TrainStepReport last{};
-  /// arenas of other steps: their unused bytes when the call began
+  /// unused bytes of other steps' arenas when the call began
   Bytes others{};
-  /// the running call has its results already; what fails from here on fails afterwards
+  /// the running call has its results already: a later failure does not change them
   bool step_completed = false;
 
   explicit StepLedger(TrainStepOptions asked)
       : options(std::move(asked)),
         log(options.run.name, options.run.log_level, options.run.on_log) {}
 
-  /// What an error adds that comes after the step's own work.
+  /// Text for an error that comes after the step's own work.
   [[nodiscard]] std::string afterwards() const {
     return step_completed ? ". The step itself was carried out: its gradients may be used" : "";
   }

@@ -1,10 +1,10 @@
 #pragma once
-// What one call of a TrainStep has held, and whether that was more than it was allowed to.
+// A StepMeter measures the bytes of one call of a TrainStep, and reports if they exceed the budget.
 //
 //   StepMeter meter{ledger};
-//   meter.begin(arena.capacity());                    the base, and what arenas of other steps hold
+//   meter.begin(arena.capacity());                    the start bytes, and the bytes of other steps' arenas
 //   …                                                 the step
-//   meter.end();                                      peaks into ledger.last; a notice where they are above the budget
+//   meter.end();                                      peaks into ledger.last; a notice if they exceed the budget
 
 #include <algorithm>
 #include <chrono>
@@ -23,10 +23,10 @@ class StepMeter {
 
   void exclude(Bytes others) { excluded_ = others; }
   [[nodiscard]] Bytes excluded() const { return excluded_; }
-  /// The running call takes more than its budget by design.
+  /// The running call exceeds its budget by design.
   void unbound() { unbounded_ = true; }
 
-  /// `arena`: what this step's own arena holds.
+  /// `arena`: the capacity of this step's own arena.
   void begin(Bytes arena) {
     unbounded_ = false;
     start_ = std::chrono::steady_clock::now();
@@ -37,7 +37,7 @@ class StepMeter {
     cpu_memory().reset_peak();
   }
 
-  /// The step ran from its graph.
+  /// The step was replayed.
   void replayed(const ReadyProgram& ready) {
     TrainStepReport& last = ledger_.last;
     last.replayed = true;
@@ -60,13 +60,13 @@ class StepMeter {
             .count()};
   }
 
-  /// A share is one of what this step takes; a budget in bytes is for all that the allocator holds.
+  /// A share is a share of this step's bytes; a budget in bytes bounds all bytes of the allocator.
   [[nodiscard]] bool is_share() const {
     return ledger_.options.budget.kind == Budget::Kind::share ||
            ledger_.options.budget.kind == Budget::Kind::savable;
   }
-  /// What there was when the call began, and what this step has taken since: as reserved_peak,
-  /// without what other threads did meanwhile.
+  /// The reserved bytes when the call began, plus those of this step since then: reserved_peak
+  /// without the allocations of other threads.
   [[nodiscard]] Bytes own_reserved_peak() const {
     const ByteCounter* own = StepBytes::here();
     return own != nullptr ? started_with_ + own->reserved_peak()
@@ -74,8 +74,8 @@ class StepMeter {
   }
 
  private:
-  // What the step was held to, compared with what was held at most. A share does not bound what
-  // other threads take.
+  // Compares the limit with the maximum of the reserved bytes. A share does not bound other
+  // threads' allocations.
   void tell_of_overshoot() {
     TrainStepReport& last = ledger_.last;
     const Bytes own = own_reserved_peak();
@@ -96,8 +96,8 @@ class StepMeter {
   }
 
   StepLedger& ledger_;
-  Bytes excluded_{};      // of what the allocator holds
-  Bytes started_with_{};  // what was held when the call began, arenas as a whole
+  Bytes excluded_{};      // live bytes that do not belong to the step
+  Bytes started_with_{};  // reserved bytes when the call began, arenas included
   bool unbounded_ = false;
   std::chrono::steady_clock::time_point start_{};
 };

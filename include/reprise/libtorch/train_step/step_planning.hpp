@@ -1,17 +1,17 @@
 #pragma once
-// StepPlanning provides a program for a captured step that fits the headroom: what the budget
-// leaves above the bytes that the step starts with.
+// StepPlanning provides a program for a captured step that fits the headroom: the budget minus the
+// start bytes, and minus other steps' arenas.
 //
-//   StepPlanning::ensure_program(known)       known.made has plan, program and layout; false where no plan fits
+//   StepPlanning::ensure_program(known)       known.made has plan, program and layout; false if no plan fits
 //
 //   case                                          plan for                  seconds for the first attempt
 //   after the capture                             the times of the capture  1.2, with little effort
 //   after the second replay                       the times of that replay  3.6; the cheaper of both plans stays
 //   headroom shrinks (Adam's state), or grows     the new headroom          1.2 or 3.6
-//   no plan fits in that time                     the same                  what is left of 5, with more effort
-//   the arena is higher than the headroom         less, or without arena    what is left
+//   no plan fits in that time                     the same                  the rest of 5, with more effort
+//   the arena is higher than the headroom         less, or without arena    the rest
 //
-// When a plan is made again, and which one stays, is the Replanner's business (plan/replanner.hpp).
+// The Replanner decides when a step is planned again, and which plan stays (plan/replanner.hpp).
 
 #include <algorithm>
 #include <cmath>
@@ -47,13 +47,12 @@ class StepPlanning {
         stages_(std::move(stages)),
         steps_(rules(ledger.options, stages_.planner), hooks()) {}
 
-  /// of a plan that the next capture uses instead of making one; then empty
+  /// a plan that the next capture uses instead of making one; then empty
   std::filesystem::path file{};
 
   [[nodiscard]] KnownSteps& steps() { return steps_; }
 
-  /// Makes sure that there is a program for what the budget leaves above the base. False where none
-  /// was found.
+  /// Makes sure that there is a program for the headroom. False if none was found.
   bool ensure_program(Known& known) {
     const StepGraph& graph = *known.graph;
     resolve(known);
@@ -70,25 +69,25 @@ class StepPlanning {
     return plan_for(known) || fall_back(known);
   }
 
-  /// What the step would take without a budget now, what no schedule can go below, and what the
-  /// budget is in bytes. A share is a share of all that the allocator would hold: it counts the
-  /// optimizer's state once that is there, and the arenas of other steps.
+  /// Computes the eager peak, the floor and the budget in bytes for the present start bytes. A
+  /// share is a share of all bytes that the allocator would have: it includes the optimizer's
+  /// state, after it has been allocated, and other steps' arenas.
   void resolve(Known& known) {
     if (!known.key.floor) known.key.floor = stages_.analyse(*known.graph).memory.floor;
     resolve(known, *known.key.captured, *known.key.floor);
   }
-  /// Of a step that is not run from its graph.
+  /// For a step that is not replayed.
   void resolve(Known& known, const CapturedStep& captured) {
-    if (captured.graph().node_count() == 0) return;  // no graph could be made: nothing is known
+    if (captured.graph().node_count() == 0) return;  // there is no graph, so nothing is known
     resolve(known, captured, floor_bytes(captured.graph()));
   }
 
-  /// What the budget leaves above the base, and above the arenas of other steps.
+  /// The budget minus the start bytes and minus other steps' arenas.
   [[nodiscard]] Bytes headroom() const {
     return ledger_.last.budget - ledger_.last.base - ledger_.others;
   }
 
-  /// For errors: what the budget would have to be. Of what resolve() has found.
+  /// For errors: what a sufficient budget depends on, by the numbers of resolve().
   [[nodiscard]] std::string what_it_needs() const {
     const StepReport& last = ledger_.last;
     std::string text = with_bytes(last.base) +
@@ -103,30 +102,29 @@ class StepPlanning {
     return text;
   }
 
-  /// The budget in bytes, as far as that is known before the step has been captured: a share of
-  /// another step's peak is not this one's.
+  /// The budget in bytes, as far as it is known before the step has been captured. The peak of
+  /// another step says nothing about this one's.
   [[nodiscard]] Bytes known_budget(const Known& known) const {
     return ledger_.options.budget.kind == Budget::Kind::bytes ? ledger_.options.budget.bytes
                                                               : known.key.budget;
   }
 
-  /// Whether the next replay is to be timed: what ops take when caches are warm is not what they
-  /// took when the step was captured.
+  /// Whether the next replay is timed. With warm caches, ops take other times than in the capture.
   [[nodiscard]] bool wants_times(const Known& known) const {
     return ledger_.options.budget.given() && !known.made->from_file &&
            known.made->replays == timed_replay && steps_.wants_times(known);
   }
 
  private:
-  /// The replay that is timed: the one before it has touched the arena, and warmed the caches of
-  /// primitives.
+  /// The replay that is timed. The replay before it has touched the arena's pages and warmed the
+  /// caches of primitives.
   static constexpr int timed_replay = 1;
-  /// Seeds that are tried where the plan is to stay.
+  /// Seeds to try for a plan that is meant to stay.
   static constexpr unsigned max_tries = 8;
-  /// Page faults that cost less than this share are not worth another plan.
+  /// If page faults cost less than this share of the time, the step is not planned again.
   static constexpr double worth_planning_lower = 0.02;
 
-  // The step waits for its plan, and so do its cores.
+  // The step waits for its plan, so the planner may use the step's cores.
   static ReplanRules rules(const TrainStepOptions& options, const PlanStage& planner) {
     PlanSearchRules search{.planner = planner.plan,
                            .planning = options.run.planning,
@@ -244,15 +242,15 @@ class StepPlanning {
                : pack_lower(known, std::move(made), again);
   }
 
-  // Packing is known to waste something: that much less is asked for.
+  // The headroom divided by the known packing ratio, because packing leaves gaps.
   [[nodiscard]] static Bytes lower(const Known& known) {
     return Bytes{
         static_cast<std::int64_t>(static_cast<double>(known.headroom.count) / known.key.packing)};
   }
 
-  // Packing has wasted more than the budget leaves, and giving pages back in between costs much or
-  // cannot be done: planned again for that much less. What costs least runs; without an arena where
-  // that is so.
+  // The packed arena exceeds the headroom, and giving pages back during the step is expensive or
+  // impossible. The step is planned again for fewer bytes. The variant with the least extra time
+  // runs, which may be the one without an arena.
   std::shared_ptr<ReadyProgram> pack_lower(Known& known, std::shared_ptr<ReadyProgram> best,
                                            const KnownSteps::Again& again) {
     constexpr int attempts = 2;
@@ -277,7 +275,7 @@ class StepPlanning {
     return best;
   }
 
-  // Rewritten, checked and compiled by the pipeline's rewriter; then laid out.
+  // The pipeline's rewriter rewrites, checks and compiles the plan. Then the arena is laid out.
   std::shared_ptr<ReadyProgram> ready(Known& known, Plan plan) {
     StepStages::Rewritten made = stages_.rewrite(*known.key.captured, plan.schedule);
     auto program = std::make_shared<ReadyProgram>();

@@ -1,5 +1,5 @@
 #pragma once
-// The stages of a pipeline as a TrainStep's planning asks them, whatever their types are.
+// StepStages are the stages of a pipeline in the form in which a TrainStep's planning calls them.
 //
 //   StepStages stages = step_stages(pipeline, options.run);
 //   stages.analyse(graph).memory.floor
@@ -28,7 +28,7 @@ struct StepStages {
   bool plans_addresses = false;  ///< programs get an arena
 };
 
-/// The pipeline must outlive what comes back.
+/// The pipeline must outlive the result.
 template <class Pipe>
 [[nodiscard]] StepStages step_stages(Pipe& pipeline, const RunOptions& run) {
   using Backend = std::remove_cvref_t<decltype(pipeline.rewriter().backend())>;
