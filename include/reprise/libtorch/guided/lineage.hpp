@@ -151,8 +151,7 @@ class Lineage {
     });
   }
 
-  // ── the cost of materializing a storage
-  // ────────────────────────────────────────────────────────────
+  // ── the cost of materializing a storage ────────────────────────────────────────────────────────
 
   /// Cost of a storage: time of its recompute cone and of the evicted results that depend on it, or
   /// of spilling and fetching. Both have a fixed part. Without the fixed part, a thousand tiny
