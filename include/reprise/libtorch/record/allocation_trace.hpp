@@ -1,6 +1,6 @@
 #pragma once
-// Which blocks an op takes from the allocator, in order: what an arena needs to know beside the
-// graph.
+// An AllocationTrace lists the blocks that each op allocates, in order. An arena needs this list in
+// addition to the graph.
 //
 //   aten::native_dropout      0  4096 B  lives on as result 0
 //                             1  1024 B  lives on as result 1
@@ -8,8 +8,8 @@
 //                             1  8192 B  workspace: dead when the op returns
 //                             2  4096 B  lives on as result 0
 //
-// Taken while a step is captured. What other threads allocate inside an op is not seen, and never
-// gets a planned address.
+// TraceHooks fills it while a step is captured. Blocks of other threads inside an op are not seen,
+// and never get a planned address.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,13 +26,13 @@ struct TracedAllocation {
   static constexpr std::uint32_t workspace = ~std::uint32_t{0};
   static constexpr std::uint32_t at_the_end = ~std::uint32_t{0};
   std::size_t bytes = 0;
-  std::uint32_t result = workspace;  ///< which of the op's results lives in it
-  std::int32_t element = -1;         ///< of a result that is a list
-  /// of a workspace: the op's allocation before which it was freed
+  std::uint32_t result = workspace;  ///< the op's result that is in the block
+  std::int32_t element = -1;         ///< for a result that is a list
+  /// for a workspace: the op's allocation before which it was freed
   std::uint32_t dead_at = at_the_end;
 };
 
-/// By node; a node that was not seen has no list.
+/// By node; a node that did not run has no list.
 struct AllocationTrace {
   struct Op {
     bool seen = false;
@@ -45,7 +45,7 @@ struct AllocationTrace {
   }
 };
 
-/// Takes the notes of one op on this thread, from begin() to end().
+/// Lists the allocations of one op on this thread, from begin() to end().
 class AllocationNotes final : public BlockSource {
  public:
   AllocationNotes() = default;
@@ -60,7 +60,7 @@ class AllocationNotes final : public BlockSource {
     outer_ = std::exchange(block_source(), this);
     on_ = true;
   }
-  /// An op that threw: its notes are worth nothing.
+  /// The op threw: its list is useless.
   void stop() {
     if (std::exchange(on_, false)) block_source() = outer_;
   }
@@ -106,7 +106,7 @@ class AllocationNotes final : public BlockSource {
   bool on_ = false;
 };
 
-/// Takes notes while a step is captured.
+/// Fills a trace while a step is captured.
 struct TraceHooks final : RecorderHooks {
   AllocationTrace trace{};
 

@@ -1,10 +1,11 @@
 #pragma once
-// A recorded call, run again: the same operator with the same numbers, over tensors that the caller
-// supplies.
+// call_again() recomputes a recorded call: it calls the same operator with the same numbers, over
+// tensors of the caller.
 //
 //   std::vector<c10::IValue> results = call_again(call, tensors);     // tensors[i] stands for call.reads[i]
 //
-// What a recomputation must not repeat is left out: batch norm runs without the running statistics.
+// It leaves out what a recomputation must not repeat: batch norm runs without the running
+// statistics.
 
 #include <cstddef>
 #include <optional>
@@ -22,8 +23,7 @@
 
 namespace reprise::recording {
 
-// Fills one list from the slots that belong to it, which stand together. Returns the index of the
-// next slot.
+// Fills one list from its slots, which are adjacent. Returns the index of the next slot.
 template <class List, class Slots, class TensorAt>
 std::size_t fill_list(c10::IValue& argument, List list, const Slots& slots, std::size_t k,
                       const TensorAt& tensor_at) {
@@ -35,9 +35,9 @@ std::size_t fill_list(c10::IValue& argument, List list, const Slots& slots, std:
   return k;
 }
 
-/// Puts tensors where a recorded call's arguments have none. `slots` say where (an argument, an
-/// element of it where it is a list), `tensor_at(k)` gives the tensor for slots[k]; an undefined
-/// one is left out.
+/// Inserts tensors into a recorded call's arguments. `slots` say where (an argument, or an element
+/// of an argument that is a list), and `tensor_at(k)` gives the tensor for slots[k]. Undefined
+/// tensors are left out.
 template <class Slots, class TensorAt>
 void fill_arguments(std::vector<c10::IValue>& arguments, const Slots& slots,
                     const TensorAt& tensor_at) {
@@ -54,17 +54,17 @@ void fill_arguments(std::vector<c10::IValue>& arguments, const Slots& slots,
   }
 }
 
-/// A number that LibTorch had wrapped, as a tensor over the recorded bytes.
+/// A wrapped number as a tensor over the recorded bytes.
 [[nodiscard]] inline at::Tensor tensor_of_number(const RecordedValue& value) {
   const c10::impl::ExcludeDispatchKeyGuard unseen(DispatchHook::above());
-  // kernels only read what they are not allowed to write
+  // kernels only read operands that they may not write
   auto* bytes = const_cast<std::byte*>(value.scalar.data());
   const at::Tensor plain =
       at::from_blob(bytes, value.geometry.sizes, at::TensorOptions().dtype(value.geometry.dtype));
   return tensor_over(plain.storage(), value.geometry, plain);
 }
 
-/// Results beside the schema's returns. Runs below autograd and unseen by any recorder.
+/// Returns the results by the schema. Runs below autograd, and no recorder sees the call.
 [[nodiscard]] inline std::vector<c10::IValue> call_again(const Call& call,
                                                          std::span<const at::Tensor> tensors) {
   const c10::impl::ExcludeDispatchKeyGuard below_autograd(DispatchHook::above());
@@ -78,7 +78,7 @@ void fill_arguments(std::vector<c10::IValue>& arguments, const Slots& slots,
   return stack;
 }
 
-/// The tensor among the results that a slot speaks of; `tensors` for what was written in place.
+/// The tensor among the results that a slot refers to; one of `tensors` if it was written in place.
 [[nodiscard]] inline at::Tensor result_again(const Call& call, const ResultSlot& slot,
                                              const std::vector<c10::IValue>& results,
                                              std::span<const at::Tensor> tensors) {

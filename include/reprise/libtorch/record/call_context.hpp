@@ -1,6 +1,6 @@
 #pragma once
-// Where in the step a call stands: LibTorch's switches, the phase, the forward call of a backward
-// one, and the name that the user would know it by.
+// CallContext says where in the step a call is: LibTorch's switches, the phase, the forward call of
+// a backward call, and a name that the user knows.
 //
 //   conv2d(x, encoder.conv1.weight)      path "encoder.conv1", phase forward
 //   convolution_backward                 the same path, phase backward, forward: the conv2d
@@ -23,12 +23,12 @@ class CallContext {
 
   void reserve(std::size_t calls) { forward_of_.reserve(calls); }
 
-  /// Before the call's arguments are read.
+  /// Call it before the call's arguments are read.
   void note(Call& call) {
     note_switches(call);
     set_phase_and_scope(call);
   }
-  /// After that.
+  /// Call it after they were read.
   void note_operands(Call& call) {
     if (call.path.empty() || call.phase == Phase::forward) name_after_operands(call);
     if (call.phase == Phase::forward && sequence_ > 0)
@@ -49,7 +49,7 @@ class CallContext {
           ": threads, default dtype, denormals, deterministic algorithms, oneDNN or precision");
   }
 
-  // Where in the step the call stands: phase, the forward call of a backward one, the user's scope.
+  // The call's phase, its forward call, and the user's scope.
   void set_phase_and_scope(Call& call) {
     const auto backward = torch::autograd::get_current_node();
     call.phase = backward ? Phase::backward : tables_.user_phase();
@@ -63,7 +63,7 @@ class CallContext {
     }
   }
 
-  // Named after the parameter that it uses, else after what its first operand was named after.
+  // The name of the parameter that the call uses, else the name of its first operand's call.
   void name_after_operands(Call& call) {
     for (const ArgumentSlot& slot : call.reads) {
       if (!slot.value.valid()) continue;
@@ -86,9 +86,9 @@ class CallContext {
   }
 
   RecordingTables& tables_;
-  // autograd's sequence number -> the call that it was given to
+  // autograd's sequence number -> the call that got it
   FlatIndex forward_of_;
-  // of the last op, and of the first
+  // of the last op, and of the first op
   const Switches *switches_ = nullptr, *switches_at_first_ = nullptr;
   std::uint64_t sequence_ = 0;
 };

@@ -1,14 +1,14 @@
 #pragma once
-// capture() runs one real training step under the recorder and keeps what is needed to run it
-// again.
+// capture() runs one real training step under the recorder and keeps everything that a replay
+// needs.
 //
 //   CapturedStep step = reprise::capture(model, loss_fn, x, y);
 //   step.graph();        // a StepGraph: one graph, one set of ids, from here to the end
 //   step.loss();         // what eager would have given, bit for bit; every .grad is filled
 //
-// The step is a valid one: the loss and the gradients may be used. With an optimizer in the options
-// its step is recorded as well, for analysis (that is where optimizer_state comes from); such a
-// capture is not meant to be run again.
+// The step is valid: the loss and the gradients may be used. If the options have an optimizer, its
+// step is recorded too, for analysis (optimizer_state comes from there). Such a capture is not
+// meant to be replayed.
 
 #include <filesystem>
 #include <functional>
@@ -31,8 +31,8 @@
 
 namespace reprise::recording {
 
-/// An optimizer as capture sees it: something to call after backward(). Made from a pointer to any
-/// torch::optim optimizer.
+/// An optimizer in the form in which capture() uses it: something to call after backward(). Made
+/// from a pointer to any torch::optim optimizer.
 struct CapturedOptimizer {
   std::function<void()> step{};
 
@@ -46,25 +46,24 @@ struct CaptureOptions {
   std::string name = "step";
   CapturedOptimizer optimizer{};
   RecorderHooks* hooks = nullptr;
-  /// what the allocator may hold meanwhile; 0 for no limit. What does not fit is moved out
+  /// the largest number of live bytes during the capture; 0 for no limit. The rest is spilled
   Bytes memory_limit{};
-  /// where to; empty for the system's folder for temporary files
+  /// folder of the spill file; empty for the system's folder for temporary files
   std::filesystem::path spill_folder{};
-  /// Where the limit is a share of this step's peak: what was held when the step began. What other
-  /// threads take then does not count.
+  /// For a limit that is a share of this step's peak: the live bytes when the step began. Bytes
+  /// that other threads allocate then do not count.
   std::optional<Bytes> held_at_start{};
 };
 
-/// The tensors that a captured step was run with: what is needed to run it again without asking
-/// anybody.
+/// The tensors that a captured step was run with. They are enough to replay it.
 struct BoundTensors {
   ModelTensors model{};
   std::vector<at::Tensor> inputs{};
-  std::vector<NamedTensor> leaves{};  ///< parameters, then inputs that ask for a gradient
+  std::vector<NamedTensor> leaves{};  ///< parameters, then inputs with requires_grad
 };
 
-/// One recorded step. `gradient_of[i]` is the leaf (parameter, then input) whose .grad is output
-/// `result_count + i`.
+/// One recorded step. `gradient_of[i]` is the leaf (parameter, then input) whose .grad is the
+/// output `result_count + i`.
 class CapturedStep {
  public:
   [[nodiscard]] const StepGraph& graph() const { return graph_; }
@@ -72,24 +71,24 @@ class CapturedStep {
   [[nodiscard]] StepGraph& graph() { return graph_; }
   [[nodiscard]] const Recording& recording() const { return recording_; }
 
-  /// What the loss function returned, detached, the loss first. Empty once taken.
+  /// The loss function's results, detached, the loss first. Empty once taken.
   [[nodiscard]] const std::vector<at::Tensor>& results() const { return results_; }
   [[nodiscard]] const at::Tensor& loss() const { return results_.front(); }
   [[nodiscard]] std::vector<at::Tensor> take_results() { return std::exchange(results_, {}); }
 
-  /// How many results there are; the values that follow them in recording().outputs are gradients.
+  /// Number of results; the values after them in recording().outputs are gradients.
   [[nodiscard]] std::size_t result_count() const { return result_count_; }
   [[nodiscard]] const std::vector<std::size_t>& gradient_of() const { return gradient_of_; }
 
-  /// The model and arguments that it was captured with. capture() keeps them; a TrainStep does not,
-  /// since it gets new ones.
+  /// The model and arguments of the capture. capture() keeps them. A TrainStep does not, because it
+  /// gets new ones.
   [[nodiscard]] const BoundTensors& bound() const { return bound_; }
   void bind(BoundTensors tensors) { bound_ = std::move(tensors); }
 
-  /// What moving storages out and back took; nothing without a limit.
+  /// Cost of spilling and fetching; zero without a limit.
   [[nodiscard]] const TransferStats& transfers() const { return transfers_; }
 
-  /// Why the step cannot be run again from its graph; empty where it can.
+  /// Why the step cannot be replayed from its graph; empty if it can.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
 
  private:
@@ -118,7 +117,7 @@ inline void add_tensors(std::vector<at::Tensor>& out, c10::ArrayRef<c10::IValue>
   }
 }
 
-/// Keeps a recorded step inside a memory limit, and passes on to the caller's own hooks.
+/// Keeps a recorded step inside a memory limit, and calls the caller's own hooks.
 struct LimitHooks final : RecorderHooks {
   MemoryLimit* limit = nullptr;
   RecorderHooks* next = nullptr;
@@ -164,7 +163,7 @@ inline void know_everything(Recorder& recorder, const ModelTensors& model,
                   "input." + std::to_string(i));
 }
 
-/// Tensors whose .grad a step fills: parameters, then inputs that ask for one.
+/// Tensors whose .grad a step writes: parameters, then inputs with requires_grad.
 inline std::vector<NamedTensor> leaves_of(const ModelTensors& model,
                                           const StepArguments& arguments) {
   std::vector<NamedTensor> leaves = model.parameters;
@@ -174,7 +173,7 @@ inline std::vector<NamedTensor> leaves_of(const ModelTensors& model,
   return leaves;
 }
 
-/// Backward, where this step has one: a validation pass under NoGradGuard does not.
+/// Runs backward if the results have a graph: a validation pass under NoGradGuard has none.
 inline void run_backward(const std::vector<at::Tensor>& results) {
   if (results.empty() || !results.front().defined())
     throw Error(
@@ -183,8 +182,8 @@ inline void run_backward(const std::vector<at::Tensor>& results) {
   if (at::GradMode::is_enabled()) results.front().backward();
 }
 
-/// The part of capture() that does not depend on the types of model and arguments. `run` gives the
-/// loss function's results.
+/// The part of capture() that does not depend on the types of model and arguments. `run` returns
+/// the loss function's results.
 template <class Run>
 [[nodiscard]] CapturedStep capture_step(const ModelTensors& model, const StepArguments& arguments,
                                         Run&& run, const CaptureOptions& options) {
@@ -217,7 +216,7 @@ template <class Run>
   }
   for (at::Tensor& result : results)
     step.results_.push_back(result.defined() ? result.tensor_data() : result);
-  // and with it the autograd graph: what is still alive afterwards is held by the user's code
+  // this frees the autograd graph too: tensors that are alive afterwards belong to user code
   results.clear();
   if (at::autocast::is_autocast_cache_enabled()) at::autocast::clear_cache();
 

@@ -1,19 +1,18 @@
 #pragma once
-// Sums of gradients that may be written over one of their summands.
+// summands_to_overwrite() finds gradient sums `c = add(a, b)` that may overwrite `a` or `b`.
 //
-//   logits = h · wteᵀ, h = … embedding(wte) …         the gradient of wte comes from two sides, and autograd adds them up:
+//   logits = h · wteᵀ, h = … embedding(wte) …         wte gets a gradient from both uses, and autograd adds them:
 //
-//   a = mm(…)                     147 MiB              eager:  c = add(a, b)            a, b and c at once: 442 MiB
+//   a = mm(…)                     147 MiB              eager:  c = add(a, b)            a, b and c are live: 442 MiB
 //   b = embedding_dense_backward  147 MiB              here:   c = add(a, b) over b     a and c:            295 MiB
 //
-// Autograd adds in place where it can, and does not see that it could where a gradient is a view.
-// The kernel is the same and computes each element from the same two: same bits. With tied weights
-// it is this sum, at the end of backward, that a budget would otherwise have to make room for by
-// computing other gradients twice (BERT-base at half of what can be saved: 14 % more time; so: 0.4
-// %).
+// With tied weights, autograd adds two gradients of one parameter. If a gradient is a view,
+// autograd allocates a third tensor for the sum. The sum comes at the end of backward, when nearly
+// all gradients are live. It can therefore set the peak, and a budget would have to recompute other
+// gradients to make room for it. The kernel and its operands are the same, so every bit is.
 //
-// In the graph such a sum overwrites the summand; it is not computed again. How it is carried out:
-// block_takeover.hpp.
+// In the graph, such a sum overwrites the summand, and its node is not recomputable.
+// block_takeover.hpp carries this out.
 
 #include <algorithm>
 #include <cstddef>
@@ -25,7 +24,7 @@
 
 namespace reprise::recording {
 
-/// a + b, on the CPU, and nothing else.
+/// Whether the call is a + b on the CPU, and nothing else.
 inline bool is_plain_sum(const Call& call) {
   if (call.kind != CallKind::op || call.phase != Phase::backward || !call.repeatable ||
       call.facts->name != "aten::add")
@@ -38,7 +37,7 @@ inline bool is_plain_sum(const Call& call) {
   return (alpha.isInt() && alpha.toInt() == 1) || (alpha.isDouble() && alpha.toDouble() == 1);
 }
 
-/// Whether the sum, made where this summand lies, would lie as it does in memory of its own.
+/// Whether the sum would have the same geometry in the summand's storage as in its own.
 inline bool lies_alike(const Recording& recording, ValueId sum, ValueId summand) {
   const RecordedValue& made = recording.values[sum.index];
   const RecordedValue& root = recording.values[recording.owner_of(summand).index];
@@ -46,8 +45,8 @@ inline bool lies_alike(const Recording& recording, ValueId sum, ValueId summand)
   return a == b && made.bytes == root.bytes && made.bytes > Bytes{0};
 }
 
-/// By storage (the value that brought it): the last call that reads it; `never` where it outlives
-/// the step, or nobody knows.
+/// By storage (its owner's id): the last call that reads it; `never` if the storage outlives the
+/// step, or if an op may keep it.
 inline std::vector<std::size_t> last_reads(const Recording& recording, std::size_t never) {
   std::vector<std::size_t> last(recording.values.size(), 0);
   for (std::size_t i = 0; i < recording.calls.size(); ++i) {
@@ -62,15 +61,14 @@ inline std::vector<std::size_t> last_reads(const Recording& recording, std::size
   return last;
 }
 
-/// A sum that is overwritten onto a summand is not computed again. Nobody wants to where it is
-/// handed out at the end, as gradients of parameters are; elsewhere it has to be large to be worth
-/// it.
+/// A sum that overwrites a summand is not recomputable. For a sum that the step returns, such as a
+/// parameter's gradient, this costs nothing. Any other sum must be large to be worth it.
 inline bool is_worth_it(const Recording& recording, ValueId sum, bool outlives_step) {
   return outlives_step ||
          64 * recording.values[sum.index].bytes.count >= (recording.peak - recording.base).count;
 }
 
-/// By value: the summand that it may be written over; none for all others.
+/// By value: the summand that it may overwrite; none for all others.
 [[nodiscard]] inline std::vector<ValueId> summands_to_overwrite(const Recording& recording) {
   std::vector<ValueId> found(recording.values.size());
   if (std::ranges::none_of(recording.calls, is_plain_sum)) return found;
@@ -84,11 +82,11 @@ inline bool is_worth_it(const Recording& recording, ValueId sum, bool outlives_s
                        !recording.values[sum.index].overwrites.valid();
     if (!fresh || !a.valid() || !b.valid() || recording.owner_of(a) == recording.owner_of(b))
       continue;
-    // one is converted first, into a block
+    // the op converts one operand first, in a block of its own
     if (recording.values[a.index].geometry.dtype != recording.values[b.index].geometry.dtype)
       continue;
     if (!is_worth_it(recording, sum, last[sum.index] == never)) continue;
-    // what came last is what is made again most easily, should anybody ask for it
+    // the summand that was computed last is usually the cheapest to recompute
     for (ValueId summand : {b, a}) {
       const ValueId root = recording.owner_of(summand);
       const bool ends_here = recording.values[root.index].producer.valid() && last[root.index] == i;
@@ -99,8 +97,8 @@ inline bool is_worth_it(const Recording& recording, ValueId sum, bool outlives_s
   return found;
 }
 
-/// The summand that this value is written over in the graph, though not where it was recorded; none
-/// for all others.
+/// The summand that this value overwrites in the graph, but not in the recorded step; none for all
+/// others.
 [[nodiscard]] inline ValueId overwritten_summand(const StepGraph& graph, const Recording& recording,
                                                  ValueId v) {
   return recording.values[v.index].overwrites.valid() ? ValueId{} : graph.value(v).overwrites;

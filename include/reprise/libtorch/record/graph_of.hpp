@@ -1,5 +1,5 @@
 #pragma once
-// A Recording as a StepGraph: call i is node i, value j is value j.
+// graph_of() converts a Recording to a StepGraph: call i becomes node i, value j becomes value j.
 //
 //   graph_of(recording, "resnet18").node(NodeId{0})
 //   {.name = "conv1/convolution", .op = "aten::convolution", .extra = {"attributes":{"stride":[2,2],…}}}
@@ -22,14 +22,14 @@
 
 namespace reprise::recording {
 
-/// As JSON; what is not UTF-8 becomes question marks.
+/// As JSON; bytes that are not UTF-8 become question marks.
 inline std::string string_text(std::string_view text) {
   std::string out;
   append_json_string(out, is_utf8(text) ? std::string(text) : printable(text, text.size()));
   return out;
 }
 
-/// With a point or an exponent, so that it stays what it is: 1.0.
+/// With a point or an exponent, so that it remains a floating-point number: 1.0.
 inline std::string number_text(double x) {
   if (!std::isfinite(x)) return std::isnan(x) ? "\"nan\"" : x > 0 ? "\"inf\"" : "\"-inf\"";
   std::string out;
@@ -88,8 +88,8 @@ inline std::string node_extra(const Call& call) {
   return extra;
 }
 
-// Where in its storage a value lies, counted from the value that brought the storage: an argument
-// may lie elsewhere the next time.
+// Offset of a value in its storage, relative to the storage's owner. The absolute offset of an
+// argument may differ in the next call.
 inline std::int64_t relative_offset(const Recording& recording, ValueId v) {
   const Geometry &here = recording.values[v.index].geometry,
                  &root = recording.values[recording.owner_of(v).index].geometry;
@@ -112,8 +112,8 @@ inline std::string value_extra(const Recording& recording, ValueId v) {
   return extra;
 }
 
-// What the node reads, each once. A view of something persistent is read together with what it is a
-// view of: that is what ties the reader to its place among the updates.
+// The values that the node reads, each once. A view of something persistent is read together with
+// the persistent value, because this orders the reader among the updates.
 inline std::vector<ValueId> inputs_of(const Recording& recording, const Call& call) {
   std::vector<ValueId> inputs;
   const auto add = [&](ValueId v) {

@@ -1,5 +1,5 @@
 #pragma once
-// Who times the ops of a step that is recorded, where that is not the recorder's own steady clock.
+// An OpTimer times the ops of a recorded step instead of the recorder's own steady clock.
 //
 //   ProfiledOps timer{profiler};                   each op is a run of one occurrence for the profiler's timer
 //   recorder.time_with(&timer);
@@ -12,7 +12,7 @@ struct OpTimer {
   virtual ~OpTimer() = default;
   /// Right before the op.
   virtual void start() = 0;
-  /// Right after it: what it took.
+  /// Right after the op: its time.
   virtual Microseconds stop() = 0;
 };
 

@@ -1,10 +1,10 @@
 #pragma once
-// Which values an op reads.
+// OperandReader finds the values that an op reads.
 //
 //   read(tensor) ──▶ known storage, version and geometry?  that value
-//                    known storage, another geometry?      a view that was made before a write: an alias call says so
+//                    known storage, another geometry?      a view that was made before a write: adds an alias call
 //                    unknown storage?                      a tensor from before the step, a wrapped number, or something
-//                                                          made behind the dispatcher (then the step cannot be run again)
+//                                                          made behind the dispatcher (the step then cannot be replayed)
 
 #include <algorithm>
 #include <cstdint>
@@ -20,8 +20,8 @@
 
 namespace reprise::recording {
 
-/// What may hold tensors, or anything else, for as long as it lives: c10d's works hold what they
-/// send.
+/// An object that may keep tensors, or anything else, for as long as it lives: c10d's works keep
+/// what they send.
 [[nodiscard]] inline bool is_object(const c10::IValue& value) {
   return value.isStorage() || value.isObject() || value.isPyObject() || value.isFuture() ||
          value.isCapsule() || value.isRRef() || value.isTuple() || value.isGenericDict() ||
@@ -33,12 +33,12 @@ class OperandReader {
   OperandReader(RecordingTables& tables, WrappedNumbers& numbers, UserAccess& access)
       : tables_(tables), numbers_(numbers), access_(access) {}
 
-  /// Nothing runs again that reads memory of the user's own: its tensor may be gone by then, and
-  /// the bytes another frame.
+  /// No call that reads the user's own memory is recomputed. Its tensor may be dead by then, and
+  /// the bytes another stack frame's.
   void forbid_recompute_from_foreign() { forbids_foreign_ = true; }
 
-  /// Tells of a tensor that is there before the step. Two that share a storage are one value, or
-  /// views of one.
+  /// Registers a tensor from before the step. Two tensors with one storage are one value, or views
+  /// of one value.
   void add_known(const at::Tensor& tensor, Origin origin, std::size_t index, Role role,
                  std::string name) {
     const StorageIndex known = tables_.storage_of(tensor);
@@ -53,14 +53,14 @@ class OperandReader {
     if (!tables_.view_of(known, tensor).valid()) tables_.add_alias(known, geometry_of(tensor));
   }
 
-  /// Everything that the call reads, and its other arguments.
+  /// Reads all the call's operands and its other arguments.
   void read_arguments(Call& call, c10::ArrayRef<c10::IValue> arguments) {
     call.args.reserve(arguments.size());
     for (std::size_t i = 0; i < arguments.size(); ++i)
       read_argument(call, static_cast<std::uint32_t>(i), arguments[i]);
   }
 
-  /// The value that this tensor is now; none if it is not plain memory. `reader` is for messages.
+  /// The tensor's current value; none if it is not plain memory. `reader` is for messages.
   ValueId read(const at::Tensor& tensor, const std::string& reader) {
     if (!is_plain(tensor)) {
       tables_.refuse(tables_.at_next_node(reader) +
@@ -77,8 +77,8 @@ class OperandReader {
         tables_.recording().reads_aliases = true;
       return known;
     }
-    // Views of what is from before the step are made by ops, or told of by add_known(). This one
-    // was made outside.
+    // Views of tensors from before the step are made by ops or registered by add_known(). This one
+    // was made elsewhere.
     if (tables_.is_persistent(s))
       tables_.refuse(tables_.at_next_node(reader) +
                      " reads a tensor of the user's that shares memory with '" +
@@ -86,7 +86,7 @@ class OperandReader {
     return tables_.add_alias(s, geometry_of(tensor));
   }
 
-  /// A storage that no op of this step has made.
+  /// A storage that no op of this step made.
   ValueId add_preexisting(const at::Tensor& tensor, const std::string& reader) {
     const c10::DataPtr& data = tensor.storage().data_ptr();
     const bool in_step = CountingAllocator::serial_of(data) > tables_.start_serial();
@@ -165,7 +165,7 @@ class OperandReader {
     call.opaque = true;
   }
 
-  // It lies just as the parameter does, but is another tensor, and no op of the step has made it
+  // It has the parameter's geometry, but is another tensor, and no op of the step made it
   // (detach(), say).
   [[nodiscard]] bool is_alias_from_outside(StorageIndex s, const at::Tensor& tensor) const {
     const StorageRecord::Contents& known = tables_.contents(s);

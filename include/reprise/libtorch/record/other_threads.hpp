@@ -1,9 +1,9 @@
 #pragma once
-// What threads do to a step that have not joined it: a pointer that they take to one of its tensors
-// counts as taken by user code.
+// OtherThreads reports pointer access on threads that have not joined the step: the access counts
+// as user code's.
 //
 //   thread A: auto step = budget.step();  …  op  …  op          its recorder listens
-//   thread B: tensor.data_ptr()                                 waits until no op of A's runs, then A's recorder is told
+//   thread B: tensor.data_ptr()                                 waits until no op of A's runs, then calls A's recorder
 
 #include <algorithm>
 #include <chrono>
@@ -17,12 +17,12 @@
 
 namespace reprise::recording {
 
-/// A recorder that wants to know.
+/// A recorder that listens to pointer access.
 struct PointerListener {
   virtual ~PointerListener() = default;
   /// Held while an op is recorded.
   [[nodiscard]] virtual std::recursive_mutex& guard() = 0;
-  /// With the guard held.
+  /// Called with the guard held.
   virtual void note_pointer(c10::StorageImpl* storage) = 0;
 };
 
@@ -36,7 +36,7 @@ class OtherThreads {
     const std::lock_guard lock(all().guard);
     std::erase(all().listeners, listener);
   }
-  /// Tells every listener; waits while a step is busy.
+  /// Calls every listener; waits while a step is busy.
   static void tell(c10::StorageImpl* storage) {
     while (!try_to_tell(storage)) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
@@ -50,8 +50,8 @@ class OtherThreads {
     static auto& all = *new All;
     return all;
   }
-  // False if a step is busy. Its end waits for the list while it holds its own guard: nobody waits
-  // for that one with the list in hand.
+  // False if a step is busy. The step's end waits for the list while it holds its own guard, so
+  // nobody may wait for that guard while holding the list.
   static bool try_to_tell(c10::StorageImpl* storage) {
     const std::lock_guard lock(all().guard);
     for (PointerListener* listener : all().listeners) {

@@ -8,9 +8,9 @@
 //   loss.backward();
 //   Recording recording = recorder.finish();
 //
-// For each op (see dispatch_hook.hpp) the recorder asks which values it reads (operands.hpp), lets
-// it run, and notes what it wrote and made (results.hpp). Tensors and storages are never held
-// beyond an op.
+// For each op (see dispatch_hook.hpp), the recorder finds the values that the op reads
+// (operands.hpp), lets it run, and notes its writes and results (results.hpp). It keeps no tensor
+// or storage alive beyond an op.
 
 #include <algorithm>
 #include <chrono>
@@ -44,14 +44,14 @@ class Recorder final : public DispatchHook, public PointerListener {
       : hooks_(hooks), access_(tables_, hooks, &on_pointer_access) {
     switch_on();
     if (memory_.outermost()) cpu_memory().reset_peak();
-    // whoever runs the step wants to know what it held from its beginning
+    // the outer step needs its own peak from its own beginning
     else cpu_memory().reset_existing_peak();
     existed_ = bytes().existing();
   }
 
   ~Recorder() override { stop(); }
 
-  /// From here on ops are timed by this; it must outlive the recorder.
+  /// From here on, this timer times the ops; it must outlive the recorder.
   void time_with(OpTimer* timer) { timer_ = timer; }
 
   // ── its parts ──────────────────────────────────────────────────────────────────────────────────
@@ -68,16 +68,16 @@ class Recorder final : public DispatchHook, public PointerListener {
 
   // ── before the step ────────────────────────────────────────────────────────────────────────────
 
-  /// Tells of a tensor that is there before the step. Two that share a storage are one value, or
-  /// views of one.
+  /// Registers a tensor from before the step. Two tensors with one storage are one value, or views
+  /// of one value.
   void know(const at::Tensor& tensor, Origin origin, std::size_t index, Role role,
             std::string name) {
     if (tensor.defined() && is_plain(tensor))
       operands_.add_known(tensor, origin, index, role, std::move(name));
   }
 
-  /// Before anything is noted: the memory of a recording that is empty by now. Megabytes that are
-  /// given back after every step would be cleared and faulted in again for the next.
+  /// Call it before the step: reuses the memory of an empty recording. Memory that is freed after
+  /// every step would have to be cleared and faulted in for the next step.
   void reuse(Recording&& old) {
     Recording& now = tables_.recording();
     if (!now.calls.empty() || !now.values.empty() || !old.calls.empty() || !old.values.empty())
@@ -85,7 +85,7 @@ class Recorder final : public DispatchHook, public PointerListener {
     now.calls = std::move(old.calls);
     now.values = std::move(old.values);
   }
-  /// The expected size of the step: memory for what is noted of it is taken at once.
+  /// The expected size of the step: the recorder reserves memory for its notes at once.
   void expect(std::size_t calls, std::size_t values, std::size_t storages) {
     tables_.reserve(calls, values, storages);
     context_.reserve(calls);
@@ -93,27 +93,27 @@ class Recorder final : public DispatchHook, public PointerListener {
 
   // ── in the step ────────────────────────────────────────────────────────────────────────────────
 
-  /// The value that this tensor is now; none if it is not plain memory.
+  /// The tensor's current value; none if it is not plain memory.
   [[nodiscard]] ValueId value_of(const at::Tensor& tensor) {
     return operands_.read(tensor, "the end of the step");
   }
 
-  /// Everything from here on belongs to this phase; what autograd runs belongs to backward in any
-  /// case.
+  /// Everything from here on belongs to this phase. Ops that autograd runs belong to backward in
+  /// any case.
   void enter(Phase phase) { tables_.enter(phase); }
 
-  /// Held while an op is recorded: whoever looks at the step from outside of an op takes it first.
+  /// Held while an op is recorded. Take it before you read the step's state from outside an op.
   [[nodiscard]] std::recursive_mutex& guard() override { return guard_; }
-  /// What other threads write, which have not joined the step, counts as written by user code.
+  /// Writes on threads that have not joined the step count as writes of user code.
   void watch_other_threads() { OtherThreads::listen(this); }
   void note_pointer(c10::StorageImpl* storage) override { access_.note_pointer(storage); }
 
-  /// What the step has taken: no other thread's bytes. Relative to its beginning.
+  /// The bytes of this step, without other threads' bytes. Relative to the step's beginning.
   [[nodiscard]] ByteCounter& bytes() const {
     return memory_.bytes() != nullptr ? *memory_.bytes() : cpu_memory();
   }
 
-  /// What was let go since the last op becomes part of the recording: it existed until here.
+  /// Adds release calls for storages that died after the last op.
   void add_releases() {
     numbers_.add_kept();
     releases_.add_calls();
@@ -121,7 +121,7 @@ class Recorder final : public DispatchHook, public PointerListener {
 
   // ── its end ────────────────────────────────────────────────────────────────────────────────────
 
-  /// Sees nothing more.
+  /// Stops recording.
   void stop() {
     OtherThreads::unlisten(this);
     if (!is_on()) return;
@@ -129,8 +129,8 @@ class Recorder final : public DispatchHook, public PointerListener {
     access_.unwatch_all();
   }
 
-  /// Switches the recorder off and hands over what it saw. `outputs` are the values that the caller
-  /// takes out of the step; whatever else was made in the step and is still alive is noted as kept.
+  /// Stops recording and returns the recording. `outputs` are the values that the caller takes out
+  /// of the step. All other values that are alive at the end are noted as kept.
   [[nodiscard]] Recording finish(std::vector<ValueId> outputs = {}) {
     add_releases();
     Recording& recording = tables_.recording();
@@ -192,7 +192,7 @@ class Recorder final : public DispatchHook, public PointerListener {
     note(std::move(call), op, writes, before, stack);
   }
 
-  // What the call is, as far as that is known before it runs.
+  // Everything that is known about the call before it runs.
   PendingWrites prepare(Call& call, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                         const torch::jit::Stack& stack) {
     call.op = op;
@@ -245,7 +245,7 @@ class Recorder final : public DispatchHook, public PointerListener {
       call.time = {std::max(0.0, call.time.count - (memory_gate()->time_spent() - moving).count)};
   }
 
-  // What the call has written and made. `before` existed when it began.
+  // Notes the call's writes and results. `before`: the bytes that were live when it began.
   void note(Call&& call, const c10::OperatorHandle& op, PendingWrites& writes, Bytes before,
             const torch::jit::Stack& stack) {
     const NodeId node = tables_.next_node();
@@ -284,11 +284,11 @@ class Recorder final : public DispatchHook, public PointerListener {
   Releases releases_{tables_};
   CallContext context_{tables_};
   StepBytes memory_{tables_.start_serial()};
-  const Bytes started_with_ = tables_.base();  // what existed in the process
-  Bytes existed_{};                            // the same, as bytes() counts
+  const Bytes started_with_ = tables_.base();  // live bytes of the process
+  Bytes existed_{};                            // the same number, in the count of bytes()
   std::recursive_mutex guard_;
   ValueId generator_{};
-  GeneratorState generator_after_ = GeneratorState::now();  // where the last random op left it
+  GeneratorState generator_after_ = GeneratorState::now();  // after the last random op
   std::vector<StorageIndex> written_;                       // by the running op
 };
 

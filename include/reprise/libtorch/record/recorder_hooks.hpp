@@ -1,5 +1,5 @@
 #pragma once
-// What later stages do around each op that a Recorder records.
+// RecorderHooks are called around each op that a Recorder records.
 //
 //   before ─▶ (the recorder reads the arguments) ─▶ ready ─▶ the op runs ─▶ after, or failed
 
@@ -16,25 +16,25 @@ namespace reprise::recording {
 
 struct RecorderHooks {
   virtual ~RecorderHooks() = default;
-  /// The op has not run; `arguments` are its own. Anything that it reads may be brought back here.
+  /// The op has not run; `arguments` are its own. The hook may materialize its operands here.
   virtual void before(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> /*arguments*/) {
   }
-  /// The op has not run, but is known as a call: what it reads and which storages it will write.
+  /// The op has not run, but its call is known: its operands, and the storages that it will write.
   virtual void ready(const Call& /*call*/, std::span<const StorageIndex> /*writes*/) {}
   /// The op has run and has become `node`.
   virtual void after(const c10::OperatorHandle& /*op*/, c10::ArrayRef<c10::IValue> /*results*/,
                      NodeId /*node*/) {}
   /// The op threw; it may have written to these.
   virtual void failed(const Call& /*call*/, std::span<const StorageIndex> /*writes*/) {}
-  /// Asked about the op's allocations on a thread that has joined the step.
+  /// Called for the op's allocations on a thread that has joined the step.
   virtual MemoryGate* gate() { return nullptr; }
   /// An op on a thread that has joined the step is over.
   virtual void left() {}
-  /// User code asks for a pointer to write through. True if that is dealt with: the recording then
-  /// remains of use.
+  /// User code asks for a pointer to write through. True if the hook has handled it: the recording
+  /// then remains useful.
   virtual bool host_access(StorageIndex /*storage*/) { return false; }
-  /// Comes before host_access() if the write was found out from the contents, and so too late: user
-  /// code has written already. May throw.
+  /// Comes before host_access() if only the contents have shown the write: user code has written
+  /// already. May throw.
   virtual void host_wrote(StorageIndex /*storage*/) {}
 };
 

@@ -12,7 +12,7 @@
 //   calls    0  aten::add.Tensor   args (·, ·, 1)   reads {arg 0: 0, arg 1: 1}   results {return 0: 2}
 //            1  aten::relu_        args (·)         reads {arg 0: 2}             results {arg 0: 3}
 //
-// Nothing here holds a tensor of the step: a held tensor would change what autograd does with it.
+// A Recording keeps no tensor of the step, because a kept tensor would change what autograd does.
 
 #include <algorithm>
 #include <cstddef>
@@ -33,14 +33,14 @@
 
 namespace reprise::recording {
 
-/// Where a replayed step finds a value that it does not make itself.
+/// The source of a value that a replayed step does not make itself.
 enum class Origin : std::uint8_t {
   step,       ///< made by a call
   parameter,  ///< the model's parameter number `origin_index`
   buffer,     ///< the model's buffer number `origin_index`
   gradient,   ///< the .grad that parameter number `origin_index` had when the step began
   input,      ///< the step's tensor argument number `origin_index`
-  captured,   ///< a tensor that the user's code holds; found again through a weak pointer
+  captured,   ///< a tensor of a closure; found through a weak pointer
   scalar,     ///< a number that LibTorch wrapped into a tensor; kept by value
   generator,  ///< the random generator
 };
@@ -56,22 +56,21 @@ struct RecordedValue {
   ValueId overwrites{};
   NodeId producer{};
   bool persistent = false;
-  /// there before the step, and given back in the middle of it
+  /// alive before the step, and freed in the middle of the step
   bool initial = false;
-  /// of Origin::scalar: its bytes
+  /// for Origin::scalar: its bytes
   c10::SmallVector<std::byte, 16> scalar{};
-  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> captured{};  ///< of Origin::captured
+  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> captured{};  ///< for Origin::captured
 };
 
-/// One tensor among a call's arguments: argument `arg` itself, or one element of it where it is a
-/// list.
+/// One tensor among a call's arguments: argument `arg` itself, or an element of it if it is a list.
 struct ArgumentSlot {
   std::uint32_t arg = 0;
   std::int32_t element = -1;
   ValueId value{};
 };
 
-/// One tensor that a call made: what it returned, or an argument that it wrote.
+/// One tensor that a call made: a returned tensor, or an argument that it wrote.
 struct ResultSlot {
   enum class From : std::uint8_t { returned, argument } from = From::returned;
   std::uint32_t index = 0;
@@ -79,7 +78,7 @@ struct ResultSlot {
   ValueId value{};
 };
 
-/// Something that a call returned to the host, and which of its results that is.
+/// A data-dependent value that a call returned to user code, and the index of that result.
 struct HostResult {
   std::uint32_t index = 0;
   c10::IValue value{};
@@ -87,37 +86,37 @@ struct HostResult {
 
 enum class CallKind : std::uint8_t {
   op,        ///< an operator
-  alias,     ///< a view that nobody asked for: an older view read after a write
-  constant,  ///< bytes that the host wrote into a tensor made in the step
-  release,   ///< the user's code lets go of what it reads: until here that was held
-  /// a number that LibTorch wrapped for the op before it, and that somebody has kept: its few bytes
-  /// exist from here on
+  alias,     ///< a view that no op made: an older view that is read after a write
+  constant,  ///< bytes that user code wrote into a tensor of the step
+  release,   ///< the user's tensors of its operand die: the storage was live until here
+  /// a number that LibTorch wrapped for the op before, and that something has kept: its few bytes
+  /// are live from here on
   number,
 };
 
-/// The lists that every call has lie inside of it up to the usual length: an allocation for each
-/// would cost more than all else that is noted of an op, and would lie between the step's own
-/// blocks, which then leave holes that nothing fits into (see kept_lists.hpp).
+/// Lists that every call has are stored inside the call up to the usual length. An allocation for
+/// each of them would cost more than all other notes of an op. It would also lie between the step's
+/// own blocks, which then leave holes that no block fits (see kept_lists.hpp).
 struct Call {
   CallKind kind = CallKind::op;
   std::optional<c10::OperatorHandle> op{};
   const OpFacts* facts = nullptr;
   c10::DispatchKeySet keys{};
-  c10::SmallVector<c10::IValue, 12> args{};  ///< tensors left out: they are in `reads`
+  c10::SmallVector<c10::IValue, 12> args{};  ///< without the tensors: they are in `reads`
   c10::SmallVector<ArgumentSlot, 4> reads{};
   c10::SmallVector<ResultSlot, 2> results{};
   c10::SmallVector<ValueId, 2> updates{};  ///< persistent values that it writes
-  /// what it returned beside tensors, where that depends on data
+  /// non-tensor results that depend on data
   std::vector<HostResult> returned{};
-  std::vector<std::byte> constant{};  ///< of CallKind::constant
+  std::vector<std::byte> constant{};  ///< for CallKind::constant
   std::string path{};                 ///< parameter path or user scope
   Phase phase = Phase::forward;
   NodeId forward{};
   bool repeatable = true;
-  /// a tensor that it takes or makes is not plain memory: what lies inside of it cannot be seen
+  /// an operand or a result is not plain memory: its contents cannot be seen
   bool opaque = false;
-  bool grad_mode = true;  ///< what it was: some kernels keep more for backward while it is on
-  const Switches* switches = nullptr;  ///< LibTorch's, when it ran first
+  bool grad_mode = true;  ///< grad mode: some kernels keep more for backward while it is on
+  const Switches* switches = nullptr;  ///< LibTorch's, at the first run
   Microseconds time{};
   Bytes workspace{};
 
@@ -133,8 +132,8 @@ struct Call {
   }
 };
 
-/// Whether the call moves what this argument holds, behind the schema's back: running statistics in
-/// training mode.
+/// Whether the call changes this argument although the schema does not say so: running statistics
+/// in training mode.
 [[nodiscard]] inline bool is_moved_statistic(const Call& call, const ArgumentSlot& read) {
   if (call.kind != CallKind::op || !call.facts->moves_statistics()) return false;
   const c10::IValue& training = call.args[call.facts->training];
@@ -143,8 +142,8 @@ struct Call {
          call.facts->statistics.end();
 }
 
-/// Whether it may go on working on what it reads and makes after it has returned, or have put it
-/// where nobody can look.
+/// Whether the call may use its operands and results after it has returned, or keep them where
+/// Reprise cannot see them.
 [[nodiscard]] inline bool may_linger(const Call& call) {
   return call.opaque ||
          (call.kind == CallKind::op && !call.facts->builtin && !call.facts->repeatable);
@@ -154,18 +153,17 @@ struct Recording {
   std::vector<RecordedValue> values;
   std::vector<Call> calls;
   std::vector<ValueId> outputs;  ///< what the caller takes out of the step
-  std::vector<ValueId> kept;     ///< what else was made in the step and is still alive at its end
-  /// an op reads a parameter's or buffer's memory through a tensor from before the step that is
-  /// neither
+  std::vector<ValueId> kept;     ///< other values of the step that are alive at its end
+  /// an op reads a parameter's or buffer's storage through another tensor from before the step
   bool reads_aliases = false;
-  std::string refusal;  ///< why this cannot be run again; empty where it can
-  /// why the graph would not say what memory the step takes; empty where it does
+  std::string refusal;  ///< why the step cannot be replayed; empty if it can
+  /// why the graph would not describe the step's memory; empty if it does
   std::string unplannable;
-  Bytes base{};  ///< what existed at the start
-  /// what existed at most: what the allocator would have held without a limit
+  Bytes base{};  ///< live bytes at the start
+  /// the maximum of the live bytes in a step without a limit
   Bytes peak{};
 
-  /// The value that allocated the storage that `v` lies in.
+  /// The value that allocated the storage of `v`.
   [[nodiscard]] ValueId owner_of(ValueId v) const {
     while (values[v.index].alias_of.valid() || values[v.index].overwrites.valid())
       v = values[v.index].alias_of.valid() ? values[v.index].alias_of : values[v.index].overwrites;

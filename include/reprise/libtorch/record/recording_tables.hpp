@@ -1,11 +1,11 @@
 #pragma once
-// What a recorder notes, and the tables that it finds things in again: values by the storages that
-// they lie in.
+// RecordingTables has a recorder's notes, and the tables that find them: values by their storages.
 //
-//   storage  3 ──▶ records[3].contents {owner: v7, views: v9, v10}     v7 was made there, v9 was written over it, v10 is a view of v9
-//   value   10 ──▶ storage_of 3, version_of v9 (what it shows), owner_of v7 (what allocated the storage)
+//   storage  3 ──▶ records[3].contents {owner: v7, views: v9, v10}     v7 allocated it, v9 overwrote v7, v10 is a view of v9
+//   value   10 ──▶ storage_of 3, version_of v9 (which it shows), owner_of v7 (which allocated the storage)
 //
-// An op's own values come from operands.hpp and results.hpp, numbers from wrapped_numbers.hpp.
+// An op's own values come from operands.hpp and results.hpp, wrapped numbers from
+// wrapped_numbers.hpp.
 
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +37,7 @@ class RecordingTables {
   }
   [[nodiscard]] const RecordedValue& value(ValueId v) const { return recording_.values[v.index]; }
   [[nodiscard]] std::size_t calls_seen() const { return recording_.calls.size(); }
-  /// The node that the next call will become.
+  /// The node of the next call.
   [[nodiscard]] NodeId next_node() const { return NodeId{recording_.calls.size()}; }
 
   // ── values and storages ────────────────────────────────────────────────────────────────────────
@@ -49,20 +49,19 @@ class RecordingTables {
     return records_.find(tensor.storage().unsafeGetStorageImpl());
   }
   [[nodiscard]] bool is_persistent(StorageIndex s) const { return contents(s).persistent; }
-  /// The value that brought the contents that a storage has now: what owns it, or what was last
-  /// written into it.
+  /// The value that wrote the storage's present contents: its owner, or the last write.
   [[nodiscard]] ValueId latest_version(StorageIndex s) const {
     const StorageRecord::Contents& known = contents(s);
     return known.views.empty() ? known.owner : version_of(known.views.front());
   }
-  /// What a view shows; the value itself if it is no view.
+  /// The version that a view shows; the value itself if it is no view.
   [[nodiscard]] ValueId version_of(ValueId v) const { return origin_of_value_[v.index].version; }
-  /// The value that allocated the storage that a value lies in.
+  /// The value that allocated the storage of a value.
   [[nodiscard]] ValueId owner_of(ValueId v) const { return origin_of_value_[v.index].owner; }
-  /// Whether the value lives in a storage from before the step.
+  /// Whether the value's storage is from before the step.
   [[nodiscard]] bool was_there_before(ValueId v) const { return value(owner_of(v)).persistent; }
-  /// The value of the storage's current version that lies as the tensor does; none if there is
-  /// none.
+  /// The value of the storage's current version that has the tensor's geometry; none if there is no
+  /// such value.
   [[nodiscard]] ValueId view_of(StorageIndex s, const at::Tensor& tensor) const {
     for (ValueId v : contents(s).views)
       if (lies_as(tensor, value(v).geometry)) return v;
@@ -75,9 +74,9 @@ class RecordingTables {
   // ── memory ─────────────────────────────────────────────────────────────────────────────────────
 
   [[nodiscard]] Bytes base() const { return base_; }
-  /// Memory from before the step was given back before the first op.
+  /// Bytes from before the step were freed before the first op.
   void lower_base(Bytes bytes) { base_ = base_ - bytes; }
-  /// The allocator's count when the step began: what has a higher one was made in it.
+  /// The allocator's serial number when the step began: blocks of the step have higher numbers.
   [[nodiscard]] std::uint64_t start_serial() const { return start_serial_; }
   [[nodiscard]] bool is_from_before(const at::Tensor& tensor) const {
     const c10::DataPtr& data =
@@ -92,7 +91,7 @@ class RecordingTables {
   [[nodiscard]] static Bytes bytes_of(const c10::Storage& storage) {
     return bytes_of(*storage.unsafeGetStorageImpl());
   }
-  /// Memory that did not come from our allocator: nobody tells when it goes.
+  /// Memory of another allocator: Reprise cannot see when it is freed.
   [[nodiscard]] static bool is_foreign(const c10::Storage& storage) {
     return storage.device_type() == c10::DeviceType::CPU && storage.nbytes() > 0 &&
            !CountingAllocator::owns(storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks());
@@ -100,8 +99,8 @@ class RecordingTables {
 
   // ── phase ──────────────────────────────────────────────────────────────────────────────────────
 
-  /// Everything from here on belongs to this phase; what autograd runs belongs to backward in any
-  /// case.
+  /// Everything from here on belongs to this phase. Ops that autograd runs belong to backward in
+  /// any case.
   void enter(Phase phase) { phase_ = phase; }
   [[nodiscard]] Phase user_phase() const { return phase_; }
   [[nodiscard]] Phase current_phase() const {
@@ -163,8 +162,8 @@ class RecordingTables {
     return add_owner(std::move(value), s);
   }
 
-  /// A view that was made before a write and is read after it: nobody made it anew, so a call of
-  /// our own does.
+  /// A view that was made before a write and is read after it. No op made this value, so the
+  /// recorder adds an alias call.
   ValueId add_alias(StorageIndex s, Geometry geometry) {
     Call call;
     call.kind = CallKind::alias;
@@ -185,31 +184,31 @@ class RecordingTables {
     return v;
   }
 
-  // ── what cannot be done with this step ─────────────────────────────────────────────────────────
+  // ── what this step does not allow ──────────────────────────────────────────────────────────────
 
-  /// Why the step cannot be run again; the first reason stays.
+  /// Why the step cannot be replayed; the first reason stays.
   void refuse(std::string why) {
     if (recording_.refusal.empty()) recording_.refusal = std::move(why);
   }
-  /// The same, of one call, which must not run again.
+  /// The same for one call, which is not recomputable.
   void refuse_call(Call& call, std::string why) {
     call.repeatable = false;
     refuse(std::move(why));
   }
-  /// The graph would not say what memory this step takes: it is not planned.
+  /// The graph would not describe this step's memory: the step is not planned.
   void do_not_plan(std::string why) {
     if (recording_.unplannable.empty()) recording_.unplannable = std::move(why);
   }
-  /// The call must not run again, for a reason that was found out later.
+  /// The call is not recomputable, for a reason that was found after it ran.
   void forbid_again(NodeId node) { recording_.calls[node.index].repeatable = false; }
-  /// "aten::mm (node 12)", of the call that is being recorded.
+  /// "aten::mm (node 12)", for the call that is being recorded.
   [[nodiscard]] std::string at_next_node(const std::string& op) const {
     return op + " (node " + std::to_string(recording_.calls.size()) + ")";
   }
 
  private:
-  /// Where a value comes from, noted when it comes: along a chain of writes in place the way back
-  /// is as long as the chain.
+  /// Version and owner of a value, noted when the value is added. A chain of in-place writes would
+  /// make a later search as long as the chain.
   struct ValueOrigin {
     ValueId version{};
     ValueId owner{};

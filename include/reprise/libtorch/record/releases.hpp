@@ -1,6 +1,6 @@
 #pragma once
-// Storages that user code held although no op read them any more: a release call of its own says
-// how long they existed.
+// Releases adds a release call for a storage that lived longer than its last read. The call says
+// how long the storage was live.
 //
 //   logits kept by the caller, last read by the loss     … backward …  ── logits dies ──▶  reprise::release(logits) before the next op
 
@@ -18,20 +18,20 @@ class Releases {
  public:
   explicit Releases(RecordingTables& tables) : tables_(tables) {}
 
-  /// User code held the storage until now, though no op reads it any more.
+  /// User code kept the storage until now, although no op reads it after its last read.
   void note(StorageIndex s) {
     const bool persistent = tables_.is_persistent(s);
     const ValueId v = persistent ? tables_.contents(s).owner : tables_.latest_version(s);
     if (persistent) {
       for (const Call& call : tables_.recording().calls)
         if (std::ranges::find(call.updates, v) != call.updates.end())
-          return;  // an update needs a value that is there to the end
+          return;  // an update needs a value that is alive at the end
       tables_.recording().values[v.index].persistent = false;
       tables_.recording().values[v.index].initial = true;
     }
     released_.push_back(v);
   }
-  /// Memory from before the step that no op has read was given back.
+  /// Bytes from before the step that no op has read were freed.
   void note(Bytes bytes) {
     if (tables_.recording().calls.empty()) return tables_.lower_base(bytes);
     RecordedValue value;
@@ -41,10 +41,10 @@ class Releases {
     value.initial = true;
     released_.push_back(tables_.add_value(std::move(value)));
   }
-  /// What was let go since the last op becomes part of the recording: it existed until here.
+  /// Adds release calls for storages that died after the last op.
   void add_calls() {
     for (ValueId v : std::exchange(released_, {})) {
-      // the op in which the storage died may have written it first
+      // the op in which the storage died may have overwritten it first
       const ValueId latest =
           tables_.value(v).initial ? v : tables_.latest_version(tables_.storage_of(v));
       if (latest.valid()) v = latest;

@@ -1,5 +1,5 @@
 #pragma once
-// What an op has written and made.
+// ResultNotes notes what an op has written and made.
 //
 //   h = relu_(h)         note_write:   a new version of h's storage; of a parameter, an update
 //   y = add(h, x)        note_results: a new storage that y owns
@@ -25,8 +25,7 @@ struct PendingWrite {
   ArgumentSlot slot;
   StorageIndex storage;
   Bytes bytes_before;
-  /// for as long as the op runs: an op may change how it lies in its storage, too (transpose_,
-  /// resize_)
+  /// kept while the op runs: an op may also change the tensor's geometry (transpose_, resize_)
   at::Tensor tensor;
 };
 using PendingWrites = c10::SmallVector<PendingWrite, 2>;
@@ -51,8 +50,7 @@ class ResultNotes {
     return writes;
   }
 
-  /// Returns the bytes that the op has allocated for what it writes: those of an output that was
-  /// made larger.
+  /// Returns the bytes that the op allocated for the write: those of an output that became larger.
   Bytes note_write(Call& call, NodeId node, const PendingWrite& write) {
     StorageRecord::Contents& known = tables_.contents(write.storage);
     const auto storage = tables_.records().lock(write.storage);
@@ -81,10 +79,10 @@ class ResultNotes {
     known.digest.reset();
     known.made_without_tensors = known.made_without_tensors && reads_one_storage(call);
     if (known.pointer_taken && storage) UserAccess::remember(known, *storage);
-    return resized ? now : Bytes{};  // its old block exists until the op has filled the new one
+    return resized ? now : Bytes{};  // the old block is live until the op has filled the new block
   }
 
-  /// Returns the bytes of what the op has made.
+  /// Returns the bytes of the op's results.
   Bytes note_results(Call& call, NodeId node, c10::ArrayRef<c10::IValue> results) {
     Bytes made{};
     for (std::size_t i = 0; i < results.size(); ++i) {
@@ -107,7 +105,7 @@ class ResultNotes {
   }
 
  private:
-  // Elements of a list of lists are numbered through.
+  // Elements of a list of lists are numbered continuously.
   static at::Tensor element_of(const c10::IValue& argument, std::int32_t element) {
     if (element < 0) return argument.toTensor();
     const auto list = argument.toListRef();
@@ -124,8 +122,8 @@ class ResultNotes {
       call.updates.push_back(known.owner);
   }
 
-  // A tensor from before the step was given a larger block: the old one ends here, and the new one
-  // is made in the step.
+  // A tensor from before the step got a larger block: the old storage contents end here, and the
+  // step makes the new ones.
   void end_persistent(StorageRecord::Contents& known, Call& call) {
     const auto updates = [&](const Call& earlier) {
       return std::ranges::find(earlier.updates, known.owner) != earlier.updates.end();
@@ -165,7 +163,7 @@ class ResultNotes {
       note_view(call, node, index, element, known, geometry_of(tensor));
       return {};
     }
-    // set_, or an op of another library that has kept it
+    // set_, or an op of another library that has kept the tensor
     if (!call.facts->repeatable && tables_.is_from_before(tensor)) {
       static_cast<void>(operands_.add_preexisting(tensor, call.facts->name));
       return {};
@@ -177,7 +175,7 @@ class ResultNotes {
     value.role = RecordingTables::role_in(call.phase);
     value.bytes = RecordingTables::bytes_of(tensor.storage());
     const Bytes bytes = value.bytes;
-    // a file that is mapped, a copy that shares a block
+    // a mapped file, or a copy that shares a block
     tables_.contents(s).foreign = RecordingTables::is_foreign(tensor.storage());
     tables_.contents(s).made_without_tensors = call.reads.empty() && !call.facts->random;
     const ValueId v = tables_.add_owner(std::move(value), s);
@@ -185,8 +183,8 @@ class ResultNotes {
     return bytes;
   }
 
-  // What a sparse tensor consists of: plain tensors, whose bytes count, though what reads them
-  // through the sparse one is not seen.
+  // The parts of a sparse tensor are plain tensors, and their bytes count. Reads through the sparse
+  // tensor are not seen.
   Bytes note_parts(Call& call, NodeId node, std::uint32_t index, const at::Tensor& tensor) {
     const c10::impl::ExcludeDispatchKeyGuard unseen(DispatchHook::above());
     Bytes made{};
@@ -210,7 +208,7 @@ class ResultNotes {
     return made;
   }
 
-  // A result over a storage that was there before: what the op wrote, or a view.
+  // A result over an existing storage: the value that the op wrote, or a view.
   void note_view(Call& call, NodeId node, std::uint32_t index, std::int32_t element, StorageIndex s,
                  Geometry geometry) {
     StorageRecord::Contents& known = tables_.contents(s);

@@ -1,8 +1,8 @@
 #pragma once
-// Names that a user gives to parts of a step:
+// scope() gives a name to a part of a step:
 //
 //   auto in_encoder = reprise::scope("encoder");
-//   auto h = attention->forward(x);               // its nodes are named "encoder/…" where no parameter names them
+//   auto h = attention->forward(x);               // its nodes are named "encoder/…" if no parameter names them
 //
 // The name holds on this thread until the object goes out of scope.
 

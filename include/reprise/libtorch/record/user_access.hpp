@@ -1,6 +1,6 @@
 #pragma once
-// What user code does to a step's tensors behind the dispatcher: through pointers (data_ptr,
-// accessor), and through a tensor over the same memory.
+// UserAccess finds what user code does to a step's tensors behind the dispatcher: through pointers
+// (data_ptr, accessor), and through another tensor over the same memory.
 //
 //   auto a = mask.accessor<float, 2>();     LibTorch calls the pointer hook: from here on the contents may be the user's
 //   a[0][0] = 1;
@@ -32,7 +32,7 @@ class UserAccess {
 
   // ── the pointer hook ───────────────────────────────────────────────────────────────────────────
 
-  /// Asks to be told when user code takes a pointer.
+  /// Sets LibTorch's pointer hook, which reports pointer access of user code.
   void watch(StorageIndex s) { tables_.records().watch_pointers(s, on_access_); }
   void unwatch(StorageIndex s) { tables_.records().unwatch_pointers(s); }
   void watch(ValueId v) {
@@ -41,7 +41,7 @@ class UserAccess {
   void unwatch(ValueId v) {
     if (const StorageIndex s = tables_.storage_of(v); s != no_storage) unwatch(s);
   }
-  /// What an op reads and makes, after it has run.
+  /// Watches an op's operands and results, after it has run.
   void watch_again(const Call& call) {
     for (const ArgumentSlot& slot : call.reads) watch(slot.value);
     for (const ResultSlot& slot : call.results) watch(slot.value);
@@ -50,7 +50,7 @@ class UserAccess {
     for (StorageIndex s = 0; s < tables_.records().size(); ++s) unwatch(s);
   }
 
-  /// User code has taken a pointer, or is taken to have one.
+  /// User code has taken a pointer, or is assumed to have one.
   void note_pointer(const c10::StorageImpl* storage) {
     const StorageIndex s = tables_.records().find(storage);
     if (s == no_storage) return;
@@ -58,8 +58,8 @@ class UserAccess {
     if (hooks_ != nullptr && hooks_->host_access(s)) return;
     StorageRecord::Contents& known = tables_.contents(s);
     if (!known.persistent && known.made_without_tensors) {
-      // what lies there now is not `seen`: fresh memory may by chance hold what user code is about
-      // to write
+      // `seen` stays empty: fresh memory may already hold the bytes that user code is about to
+      // write
       known.pointer_taken = true;
       return;
     }
@@ -77,15 +77,15 @@ class UserAccess {
 
   // ── what user code has written ─────────────────────────────────────────────────────────────────
 
-  /// Without LibTorch's hook: whether something that user code may well fill is no longer what an
-  /// op has left there.
+  /// Without LibTorch's hook: whether the contents differ from what the last op left.
   [[nodiscard]] bool has_written(StorageIndex s) const {
     const StorageRecords& records = tables_.records();
     if (!records[s].contents.digest || records.emptied(s)) return false;
     const auto storage = records.lock(s);
     return storage && *records[s].contents.digest != digest_of(*storage);
   }
-  /// Looks for that when an op comes to it, or before it is evicted: then user code has been there.
+  /// Checks that when an op reads the storage, and before an eviction. A difference is a write of
+  /// user code.
   bool find_writes(StorageIndex s) {
     if (!has_written(s)) return false;
     if (hooks_ != nullptr) hooks_->host_wrote(s);
@@ -94,8 +94,8 @@ class UserAccess {
     return true;
   }
 
-  /// An op is about to read the storage: what user code wrote through a pointer since an op last
-  /// saw it becomes a constant.
+  /// An op is about to read the storage: bytes that user code wrote through a pointer since the
+  /// last op become a constant.
   void record_user_writes(StorageIndex s) {
     if (!tables_.contents(s).pointer_taken) return;
     StorageRecord::Contents& known = tables_.contents(s);
@@ -126,7 +126,7 @@ class UserAccess {
     known.seen.assign(bytes, bytes + storage.nbytes());
   }
 
-  /// Without LibTorch's hook, after an op has run: results that user code may be about to fill.
+  /// Without LibTorch's hook, after an op has run: results that user code may be about to write.
   void watch_user_fillable(NodeId node) {
     const Call& call = tables_.recording().calls[node.index];
     for (const ResultSlot& slot : call.results) {
@@ -151,16 +151,16 @@ class UserAccess {
 
   // ── two storages in the same memory ────────────────────────────────────────────────────────────
 
-  /// Storages that lie in the same memory, as far as ops have read or written them.
+  /// Storages that share memory with this one, as far as ops have read or written them.
   [[nodiscard]] std::span<const StorageIndex> sharing_memory_with(StorageIndex s) const {
     if (sharing_.empty()) return {};
     const auto it = sharing_.find(s);
     return it == sharing_.end() ? std::span<const StorageIndex>{}
                                 : std::span<const StorageIndex>(it->second);
   }
-  /// A tensor over memory of the user's own (from_blob) may lie inside of another tensor's block:
-  /// an op that writes one then changes the other, and the graph does not say so. A guided step
-  /// treats the two as one; a capture is refused.
+  /// A tensor over the user's own memory (from_blob) may be inside another tensor's block. An op
+  /// that writes one tensor then changes the other, and the graph does not say so. A guided step
+  /// treats both as one storage; a capture is refused.
   void find_shared_memory(StorageIndex s) {
     const StorageRecords& records = tables_.records();
     if (!records[s].contents.foreign) {
@@ -178,7 +178,7 @@ class UserAccess {
     tables_.refuse("'" + name_of(a) + "' and '" + name_of(b) + "' lie in the same memory");
     for (const StorageIndex s : {a, b})
       if (!tables_.is_persistent(s) && hooks_ != nullptr)
-        static_cast<void>(hooks_->host_access(s));  // made in the step: it stays where it is
+        static_cast<void>(hooks_->host_access(s));  // made in the step: it stays resident
     sharing_[a].push_back(b);
     sharing_[b].push_back(a);
   }
@@ -192,7 +192,7 @@ class UserAccess {
   RecorderHooks* hooks_;
   PointerHook on_access_;
   std::vector<StorageIndex> foreign_;  // over memory of the user's own
-  std::unordered_map<StorageIndex, std::vector<StorageIndex>> sharing_;  // memory, with these
+  std::unordered_map<StorageIndex, std::vector<StorageIndex>> sharing_;  // one memory
 };
 
 }  // namespace reprise::recording

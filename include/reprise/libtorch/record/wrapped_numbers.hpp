@@ -1,10 +1,10 @@
 #pragma once
-// Numbers that LibTorch makes tensors of: the 2 in `x * 2` is an operand like any other, in memory
-// that comes and goes with its op.
+// WrappedNumbers records numbers that LibTorch wraps in tensors: the 2 in `x * 2` is an operand
+// whose memory is freed with its op.
 //
-//   add(tensor)     the value of such an operand: kept by its bytes, once for all its uses (or one each, if they may change)
-//   add_kept()      autograd saves numbers as it saves tensors, by the thousand if gradients are differentiated again; those that
-//                   have outlived their op are part of what the step holds
+//   add(tensor)     the operand's value: kept by its bytes, once for all its uses (or once for each use, if numbers may change)
+//   add_kept()      autograd saves numbers as it saves tensors, by the thousand if gradients are differentiated again; numbers
+//                   that outlive their op are live bytes of the step
 
 #include <algorithm>
 #include <cstddef>
@@ -24,12 +24,11 @@ class WrappedNumbers {
  public:
   explicit WrappedNumbers(RecordingTables& tables) : tables_(tables) {}
 
-  /// Numbers that LibTorch wraps get a value each, so that a number that changes from step to step
-  /// leaves the others their ids.
+  /// Each wrapped number gets a value of its own, so that a number that differs from step to step
+  /// does not change other ids.
   void give_each_a_value() { shares_values_ = false; }
 
-  /// What LibTorch makes of a plain number: flagged as wrapped, or 0-dimensional in the type that
-  /// the number had.
+  /// How LibTorch wraps a number: with a flag, or as a 0-dimensional tensor of the number's type.
   [[nodiscard]] static bool is_number(const at::Tensor& tensor, bool in_step) {
     if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return true;
     const c10::ScalarType t = tensor.scalar_type();
@@ -38,8 +37,7 @@ class WrappedNumbers {
             t == c10::ScalarType::ComplexDouble);
   }
 
-  /// A number that LibTorch has wrapped: kept by value, once for all its uses, in memory of our
-  /// own.
+  /// Adds a wrapped number: kept by value, once for all its uses, in Reprise's memory.
   ValueId add(const at::Tensor& tensor) {
     RecordedValue value;
     value.geometry = geometry_of(tensor);
@@ -62,7 +60,7 @@ class WrappedNumbers {
     return values_.back();
   }
 
-  /// They are there while the op runs, as if it had made them for itself.
+  /// They are live while the op runs, as if the op had allocated them.
   [[nodiscard]] Bytes bytes_of_op() const {
     Bytes sum{};
     for (std::size_t i = 0; i < of_op_.size(); ++i) {
@@ -77,13 +75,12 @@ class WrappedNumbers {
     return sum;
   }
 
-  /// A tensor that was made in the step where no hook saw it: its bytes exist from here on, at the
-  /// latest.
+  /// A tensor of the step that no hook saw: its bytes are live from here on, or from earlier.
   ValueId add_unseen(const at::Tensor& tensor) {
     return add_block(tensor.storage(), geometry_of(tensor), Role::other);
   }
 
-  /// What was wrapped for the last op and is still there.
+  /// Adds the numbers that were wrapped for the last op and are still alive.
   void add_kept() {
     for (const Wrapped& number : std::exchange(of_op_, {})) {
       const c10::Storage storage(number.storage.lock());
@@ -114,7 +111,7 @@ class WrappedNumbers {
     return v;
   }
 
-  /// Wrapped for the running op. Whether it outlives the op is seen at the next one.
+  /// Wrapped for the running op. The next op shows whether the number outlives its op.
   struct Wrapped {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
     ValueId value;
@@ -122,7 +119,7 @@ class WrappedNumbers {
 
   RecordingTables& tables_;
   std::vector<ValueId> values_;
-  c10::SmallVector<Wrapped, 2> of_op_;  // that the op was given
+  c10::SmallVector<Wrapped, 2> of_op_;  // operands of the running op
   bool shares_values_ = true;
 };
 

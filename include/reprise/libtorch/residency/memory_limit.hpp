@@ -1,12 +1,12 @@
 #pragma once
-// A step inside a limit that eager could not run in: storages that the running op does not read are
-// spilled to a file, and fetched before the op that reads them (μ-TWO's Algorithm A).
+// MemoryLimit keeps a step inside a limit that eager could not keep. It spills storages that the
+// running op does not read, and fetches them before the op that reads them (μ-TWO's Algorithm A).
 //
-//   limit 100 MiB, live 90 MiB:   conv asks for 30 MiB ──▶ what was used longest ago and is not conv's: 25 MiB spilled ──▶ live 95
+//   limit 100 MiB, live 90 MiB:   conv asks for 30 MiB ──▶ the least recently used storage not read by conv: 25 MiB spilled ──▶ live 95
 //
-// The limit is enforced where memory is taken: before an allocation would pass it, also in the
-// middle of an op. What the allocator holds is at most the limit, exactly, or an error names the op
-// and what it needs at once. Bytes leave and return through Residency; here is only the choice.
+// The limit applies to every allocation, also in the middle of an op. The live bytes never exceed
+// the limit, or an error names the op and the bytes that it needs at once. Residency moves the
+// bytes; this header only chooses.
 
 #include <algorithm>
 #include <cstdint>
@@ -23,8 +23,8 @@
 
 namespace reprise::residency {
 
-/// Keeps what this thread allocates inside a limit for as long as it is in scope. Call `begin_op`
-/// with what an op reads before it runs and `end_op` with what it made afterwards.
+/// Keeps this thread's allocations inside a limit until the end of its scope. Call `begin_op` with
+/// an op's operands before it runs, and `end_op` with its results afterwards.
 class MemoryLimit final : public MemoryGate {
  public:
   explicit MemoryLimit(Bytes limit, std::filesystem::path folder = {})
@@ -39,7 +39,7 @@ class MemoryLimit final : public MemoryGate {
     PageBlocks::limit_here() = limit;
   }
 
-  /// Everything that is still spilled is fetched, over the limit if need be: every tensor is
+  /// Fetches everything that is still spilled, above the limit if necessary: every tensor is
   /// readable afterwards.
   ~MemoryLimit() override {
     memory_gate() = nullptr;
@@ -58,13 +58,13 @@ class MemoryLimit final : public MemoryGate {
   MemoryLimit& operator=(const MemoryLimit&) = delete;
 
   [[nodiscard]] Bytes limit() const { return limit_; }
-  /// The limit is for what was held when this thread's step began, and what the step takes: other
-  /// threads take what they like.
+  /// The limit bounds the bytes when this thread's step began plus the step's own bytes. Other
+  /// threads' allocations do not count.
   void leave_out_other_threads(Bytes held_at_start) {
     if (StepBytes::here() != nullptr) others_ = held_at_start;
   }
   [[nodiscard]] const TransferStats& stats() const { return residency_.transfers().all(); }
-  /// What spilling this storage cost; null if it was never spilled.
+  /// The cost of spilling this storage; null if it was never spilled.
   [[nodiscard]] const TransferStats* stats_of(StorageIndex s) const {
     return residency_.transfers().of(s);
   }
@@ -73,10 +73,10 @@ class MemoryLimit final : public MemoryGate {
                                 : no_storage;
   }
 
-  /// These were there before the step and may be spilled too.
+  /// Adds a tensor from before the step that may be spilled too.
   void include(const at::Tensor& tensor) { add(tensor); }
 
-  /// The op reads or writes these: they are fetched and stay until end_op.
+  /// The op reads or writes these tensors: they are fetched and stay until end_op.
   void begin_op(std::string name, const std::vector<at::Tensor>& reads) {
     op_ = std::move(name);
     ++clock_;
@@ -92,8 +92,8 @@ class MemoryLimit final : public MemoryGate {
     op_.clear();
   }
 
-  /// Fetches everything that is still alive, inside the limit. Throws if that does not fit; then
-  /// nothing is lost, and the rest is fetched when the limit goes out of scope.
+  /// Fetches everything that is still alive, inside the limit. Throws if that does not fit. Nothing
+  /// is lost then: the rest is fetched when the limit goes out of scope.
   void fetch_all() {
     op_ = "the end of the step";
     pinned_.clear();
@@ -116,7 +116,7 @@ class MemoryLimit final : public MemoryGate {
   }
 
  private:
-  /// A spilled storage that dies is forgotten; whoever holds one in memory frees its block.
+  /// Forgets a spilled storage that dies. A resident storage's owner frees its block.
   struct Listener final : BlockListener {
     explicit Listener(MemoryLimit& owner) : limit(owner) {}
     bool tombstone_freed(Tombstone& tombstone) override {
@@ -158,7 +158,8 @@ class MemoryLimit final : public MemoryGate {
     pinned_.push_back(s);
   }
 
-  // Not what another allocator made, nor what has become empty or copy-on-write meanwhile.
+  // False for a storage of another allocator, and for one that became empty or copy-on-write
+  // meanwhile.
   [[nodiscard]] bool may_be_spilled(StorageIndex s) {
     if (is_spilled(s) || !records_.alive(s) || std::ranges::find(pinned_, s) != pinned_.end())
       return false;
@@ -186,7 +187,7 @@ class MemoryLimit final : public MemoryGate {
 
   [[nodiscard]] Error too_small(Bytes bytes) const {
     Bytes needed = held() + bytes;
-    // what it reads and could not even be fetched; `bytes` is for the first of them
+    // the op's operands that could not be fetched; `bytes` is for the first of them
     for (StorageIndex s : pinned_)
       if (is_spilled(s) && s != fetched_) needed += residency_.bytes(s);
     return Error(
@@ -198,14 +199,14 @@ class MemoryLimit final : public MemoryGate {
   }
 
   Bytes limit_;
-  // if the limit is for one step alone: what the process held in addition to it
+  // for a limit on one step alone: the other live bytes of the process
   std::optional<Bytes> others_{};
   SpillFile file_;
   StorageRecords records_;
   Listener listener_{*this};
   Residency residency_{records_, file_, listener_, UserBlocks::Listening::off};
   std::vector<StorageIndex> pinned_;
-  StorageIndex fetched_ = no_storage;  // what is being fetched
+  StorageIndex fetched_ = no_storage;  // the storage that is being fetched
   std::uint64_t clock_ = 0;
   std::string op_;
 };

@@ -1,15 +1,15 @@
 #pragma once
 // Residency is the only place where the bytes of a step's storages leave memory and return, while
-// user code goes on holding its tensors.
+// user code keeps its tensors.
 //
-//   resident ──evict──▶ evicted ──attach_bytes──▶ resident     the bytes are freed under whoever holds the tensor
-//      │  └──spill──▶ spilled ──fetch──▶ resident              the bytes lie in a file meanwhile
+//   resident ──evict──▶ evicted ──attach_bytes──▶ resident     the bytes are freed under the tensors
+//      │  └──spill──▶ spilled ──fetch──▶ resident              the bytes are in a file meanwhile
 //      └── the last tensor dies ──▶ dead; or the bytes are still needed: orphaned here, orphaned_spilled in the file
 //
-// A block can keep its address while it is spilled (protected_blocks.hpp): whoever touches it,
-// through a pointer from any time and on any thread, waits until its bytes are there again. Blocks
-// with fewer than two whole pages, and systems other than Linux, cannot do that. Such a storage has
-// a tombstone in the place of its bytes, and asking it for a pointer throws.
+// A block can keep its address while it is spilled (protected_blocks.hpp). A thread that uses a
+// pointer into such a block, of any age, waits until the bytes are resident. Blocks with fewer than
+// two whole pages, and systems other than Linux, cannot do that. Such a storage gets a tombstone
+// instead of its bytes, and asking it for a pointer throws.
 //
 // account() is the one function that tells cpu_memory() which bytes are absent. Residency refers to
 // storages weakly, because a strong reference would change what autograd does.
@@ -32,8 +32,8 @@
 namespace reprise::residency {
 
 /// Bytes of a storage in this state that are missing from live(), compared with a step without a
-/// limit; less than zero for bytes that only Reprise keeps. The allocator itself counts blocks that
-/// are evicted, spilled and restored in their place.
+/// limit. The number is negative for bytes that only Reprise keeps. The allocator itself counts
+/// blocks that are evicted, spilled and restored at their address.
 [[nodiscard]] inline Bytes absent_bytes(ResidencyState state, Bytes bytes, bool in_place) {
   switch (state) {
     case ResidencyState::evicted:
@@ -60,10 +60,10 @@ class Residency {
   Residency(const Residency&) = delete;
   Residency& operator=(const Residency&) = delete;
 
-  /// An evicted storage keeps its address too, if it is large enough: whoever reads it through a
-  /// pointer waits until it is recomputed.
+  /// An evicted storage keeps its address too, if it is large enough. A thread that reads it
+  /// through a pointer waits until it is recomputed.
   void keep_pointers() { evicts_in_place_ = ProtectedBlocks::available(); }
-  /// What a message says in front of "'x' was evicted" and behind it: what to do about it.
+  /// The text of a message before and after "'x' was evicted": what to do about it.
   void explain_errors(std::string before, std::string after) {
     emptied_.explain_errors(std::move(before), std::move(after));
   }
@@ -76,7 +76,7 @@ class Residency {
   [[nodiscard]] bool in_memory(StorageIndex s) const {
     return state(s) == State::resident || state(s) == State::orphaned;
   }
-  /// Whether the bytes that are being freed just now are freed by Residency, not by user code.
+  /// Whether Residency, and not user code, frees the bytes that are being freed now.
   [[nodiscard]] bool is_freeing() const { return freeing_ > 0; }
   [[nodiscard]] StorageRecords& records() { return records_; }
   [[nodiscard]] WriteWatch& writes() { return writes_; }
@@ -89,9 +89,9 @@ class Residency {
     return c10::Storage(records_.lock(s));
   }
 
-  /// Looks at which block the storage has: a new one, or one that an op has resized.
+  /// Reads the storage's block: a new block, or a block that an op has resized.
   void look_at(StorageIndex s) { blocks_.look_at(s); }
-  /// Other storages have the block as well: the storage counts as foreign from now on.
+  /// Other storages have the block too: the storage counts as foreign from now on.
   void note_shared_block(StorageIndex s) {
     writes_.stop(s);
     blocks_.note_shared(s);
@@ -118,13 +118,13 @@ class Residency {
     blocks_.stop_listening_to(bytes);
   }
 
-  /// As evict(), of bytes that live on: an op has written its result over them. Gives the pointer
-  /// that nobody may free them through. The storage must be alive.
+  /// As evict(), for bytes that remain in use: an op's result overwrites them. Returns the pointer,
+  /// which nobody else may free. The storage must be alive.
   [[nodiscard]] c10::DataPtr hand_over(StorageIndex s, const std::string& name) {
     return empty(s, State::evicted, name + " was evicted");
   }
 
-  /// False if it stays: it could not keep its address, or the system does not let it.
+  /// False if the storage stays resident: the system did not allow it to keep its address.
   bool spill(StorageIndex s, const std::string& name) {
     const Freeing freeing(freeing_);
     const auto storage = records_.lock(s);
@@ -149,7 +149,7 @@ class Residency {
 
   // ── bytes return ───────────────────────────────────────────────────────────────────────────────
 
-  /// Gives an evicted storage its bytes again. They are freed if its last tensor has just died on
+  /// Attaches bytes to an evicted storage. They are freed if its last tensor has just died on
   /// another thread.
   void attach_bytes(StorageIndex s, c10::DataPtr&& data) {
     const auto storage = records_.lock(s);
@@ -184,7 +184,7 @@ class Residency {
       data = counting_allocator().allocate(static_cast<std::size_t>(it.bytes.count));
       start = std::chrono::steady_clock::now();
       file_.read(it.place, data.get());
-    } catch (...) {  // there is no memory for it, or the file cannot be read: it stays where it is
+    } catch (...) {  // no memory, or the file cannot be read: the storage stays spilled
       account(s, to, from);
       throw;
     }
@@ -199,9 +199,9 @@ class Residency {
     transfers_.note_fetch(s, it.bytes, start);
   }
 
-  /// The same of a block that keeps its address; perhaps it was opened by whoever touched it.
+  /// The same for a block that keeps its address; a pointer access may have opened it.
   void fetch_in_place(StorageIndex s, bool inside_limit) {
-    const auto storage = records_.lock(s);  // it does not die meanwhile
+    const auto storage = records_.lock(s);  // keeps it alive meanwhile
     StorageRecord::Residency& it = at(s);
     if (inside_limit && CountingAllocator::is_spilled(it.data)) listener_.make_room(it.bytes);
     const auto start = std::chrono::steady_clock::now();
@@ -217,15 +217,15 @@ class Residency {
 
   // ── tensors die ────────────────────────────────────────────────────────────────────────────────
 
-  /// The last tensor of a storage with a block has died, or the block was taken from it: Reprise
-  /// keeps the block.
+  /// The last tensor of a storage with a block has died, or the block was taken from the storage.
+  /// Reprise keeps the block.
   void orphan(StorageIndex s, void* data) {
     StorageRecord::Residency& it = at(s);
     it.orphan = storage_of(it.bytes, CountingAllocator::take_over(data));
     it.data = data;
     change(s, it.in_place ? State::orphaned_spilled : State::orphaned);
   }
-  /// A plan's copy of a dead storage's contents: Reprise keeps it as that storage's orphan.
+  /// Keeps a plan's copy of a dead storage's contents as the orphan of that storage.
   void adopt_orphan(StorageIndex s, c10::Storage memory, Bytes bytes) {
     remove_copy(bytes);
     at(s).orphan = std::move(memory);
@@ -239,13 +239,13 @@ class Residency {
     change(s, in_file && needed ? State::orphaned_spilled : State::dead);
     if (in_file && !needed) file_.release(it.place);
   }
-  /// The last tensor has died, and with it the block.
+  /// The last tensor has died, and its block is freed.
   void note_death(StorageIndex s) {
     writes_.stop(s);
     change(s, State::dead);
     at(s).in_place = false;
   }
-  /// Frees what is orphaned: nobody will read it again.
+  /// Frees the bytes of an orphaned storage.
   void release_orphan(StorageIndex s) {
     StorageRecord::Residency& it = at(s);
     if (it.state != State::orphaned && it.state != State::orphaned_spilled) return;
@@ -265,14 +265,14 @@ class Residency {
 
   // ── the plan's copies ──────────────────────────────────────────────────────────────────────────
 
-  /// Memory that Reprise holds and a step without a limit would not.
+  /// Bytes of Reprise that a step without a limit would not have.
   void add_copy(Bytes bytes) { cpu_memory().remove_absent(bytes); }
   void remove_copy(Bytes bytes) { cpu_memory().add_absent(bytes); }
 
   // ── the end of the step ────────────────────────────────────────────────────────────────────────
 
-  /// Nothing is asked for or listened to any more. What is evicted or spilled stays so: asking for
-  /// its pointer throws.
+  /// Stops all requests and listeners. Evicted and spilled storages stay so: asking for their
+  /// pointer throws.
   void let_go() {
     writes_.stop_all();
     for (StorageIndex s = 0; s < records_.size(); ++s) {
@@ -327,14 +327,14 @@ class Residency {
     change(s, to);
     return bytes;
   }
-  // The storage is alive, and account() has been told.
+  // The storage is alive, and account() has been called.
   void refill(StorageIndex s, c10::DataPtr&& data) {
     blocks_.listen_to(data, s);
     emptied_.remove_tombstone(s, std::move(data));
     at(s).state = State::resident;
   }
 
-  // It cannot be restored: the tensor has no bytes any more, and asking for its pointer says so.
+  // The storage cannot be restored: its tensors have no bytes, and asking for its pointer says so.
   void lose(StorageIndex s) {
     StorageRecord::Residency& it = at(s);
     change(s, State::dead);

@@ -1,19 +1,19 @@
 #pragma once
-// Hears what happens to a step's storages outside of ops, on whichever thread it happens: the last
-// tensor dies, user code gives the storage another block, somebody uses a pointer.
+// StorageEvents reports what happens to a step's storages outside of ops, on any thread: the last
+// tensor dies, user code gives the storage another block, or a pointer is used.
 //
 //   thread B: the last tensor of s dies ──▶ intercept ──▶ no op runs on A:  the owner decides at once whether the bytes stay
 //                                                    └──▶ an op runs on A:  queued, the bytes stay until process_pending()
 //
-// Locks, in the order in which they are waited for:
+// Locks, in the order in which threads wait for them:
 //
-//   1. the step's guard             held by whoever records an op or works on the step (EntryScope)
+//   1. the step's guard             held by a thread that records an op or works on the step (EntryScope)
 //   2. CountingAllocator::keepers() held while a block is being freed, and while the queue is read
-//   3. the lock of ProtectedBlocks, the queue of openings, the spill file: held for a moment, nothing is waited for with one in hand
+//   3. the lock of ProtectedBlocks, the queue of openings, the spill file: held briefly; a thread that has one waits for nothing
 //
-// Whoever comes from below, with lock 2 or 3 in hand, never waits for the guard: it tries, and
-// queues if that fails. What is queued is processed by the outermost EntryScope only: a frame of
-// the Rematerializer that is restoring a storage never finds it freed below its feet.
+// A thread that already has lock 2 or 3 never waits for the guard: it tries to take the guard, and
+// queues its event if that fails. Only the outermost EntryScope processes the queue. A storage is
+// therefore never freed while the Rematerializer is restoring it.
 
 #include <algorithm>
 #include <atomic>
@@ -37,16 +37,16 @@ struct StorageOwner {
   virtual ~StorageOwner() = default;
   /// The last tensor over it has died; true if its bytes are still needed.
   virtual bool died(StorageIndex s) = 0;
-  /// `bytes` are about to come back. May free other memory first, or throw.
+  /// `bytes` are about to be restored. May free other memory first, or throw.
   virtual void make_room(Bytes bytes) = 0;
-  /// Somebody is about to read it, or to write it, through a pointer. May throw.
+  /// User code is about to read or write the storage through a pointer. May throw.
   virtual void touched(StorageIndex s, bool writes) = 0;
-  /// The same, told too late: it has happened.
+  /// The same after the fact: user code has read or written already.
   virtual void was_touched(StorageIndex s, bool writes) = 0;
-  /// User code has given the storage another block, or none. The old contents are available during
-  /// this call, as those of a storage whose tensors have died, and never again.
+  /// User code has given the storage another block, or none. The old contents are available only
+  /// during this call, as those of an orphaned storage.
   virtual void exchanged(StorageIndex s) = 0;
-  /// Whether an op runs on this thread, of the user's or a recomputation.
+  /// Whether an op of the user's, or a recomputation, runs on this thread.
   [[nodiscard]] virtual bool in_op() const = 0;
 };
 
@@ -64,27 +64,27 @@ class StorageEvents final : public BlockListener {
   [[nodiscard]] Residency& residency() { return residency_; }
   [[nodiscard]] const Residency& residency() const { return residency_; }
 
-  /// Looks at the storages that the recorder has come to know since the last time; returns the
-  /// first of them.
+  /// Adds the storages that the recorder has registered since the last call. Returns the first of
+  /// them.
   StorageIndex look_at_new_storages() {
     const StorageIndex first = known_;
     for (; known_ < records_.size(); ++known_) residency_.look_at(known_);
     return first;
   }
 
-  /// Deals with what other threads have told while an op ran. For the outermost EntryScope.
+  /// Processes what other threads have queued while an op ran. For the outermost EntryScope.
   void process_pending() {
     if (has_frees_.load(std::memory_order_acquire)) process_frees(every_storage, asks_owner);
     if (has_openings_.load(std::memory_order_acquire)) process_openings();
   }
 
-  /// The same for one storage whose last tensor has died; nothing if that has not been told yet.
+  /// The same for one storage whose last tensor has died. Does nothing if that is not queued yet.
   void process_free_of(StorageIndex s) {
     process_frees([s](StorageIndex dead) { return dead == s; }, asks_owner);
   }
 
-  /// Before it is read or restored: if its last tensor has just died on another thread, which is
-  /// about to tell, its bytes are orphaned.
+  /// Call it before a storage is read or restored. If its last tensor has just died on another
+  /// thread, which is about to report that, its bytes become orphaned.
   void keep_if_dying(StorageIndex s) {
     const ResidencyState before = residency_.state(s);
     if (records_.alive(s) ||
@@ -97,13 +97,13 @@ class StorageEvents final : public BlockListener {
     }
   }
 
-  /// The owner is told before somebody writes to the storage through a pointer.
+  /// The owner is called before a write through a pointer.
   void watch_writes(StorageIndex s) { residency_.writes().start(s, *this); }
 
-  /// Nobody is asked or told any more.
+  /// Stops all requests and listeners.
   void let_go() {
     const std::lock_guard lock(CountingAllocator::keepers());
-    // also for one that is dying on another thread and waits for the lock
+    // also for a storage that is dying on another thread, which waits for the lock
     CountingAllocator::unlisten(this);
     process_frees(every_storage, keeps_none);
     residency_.let_go();
@@ -113,14 +113,14 @@ class StorageEvents final : public BlockListener {
 
   bool keep(void* data, std::uint32_t s) override {
     const std::unique_lock step(guard_, std::try_to_lock);
-    if (!step.owns_lock()) {  // an op runs on another thread: it must not notice
+    if (!step.owns_lock()) {  // an op runs on another thread: the storage must not change under it
       queue({s, data, nullptr});
       return true;
     }
     if (records_.alive(s)) return exchange(s, data);
     residency_.writes().stop(s);
     records_.forget(s);
-    const bool evicted = residency_.state(s) == ResidencyState::evicted;  // in its place: no bytes
+    const bool evicted = residency_.state(s) == ResidencyState::evicted;  // no bytes
     if (!owner_.died(s) || evicted) {
       residency_.note_death(s);
       return false;
@@ -141,7 +141,7 @@ class StorageEvents final : public BlockListener {
 
   void make_room(Bytes bytes) override { owner_.make_room(bytes); }
 
-  // ── BlockOwner: a pointer is used, on any thread, in the middle of whatever it does ────────────
+  // ── BlockOwner: a pointer is used, on any thread, at any time ──────────────────────────────────
 
   Entry try_enter() override {
     if (guard_.try_lock()) return Entry::entered;
@@ -152,10 +152,10 @@ class StorageEvents final : public BlockListener {
     try {
       owner_.touched(s, writes);
       open(s);
-    } catch (...) {  // there is no room: over the limit then
+    } catch (...) {  // not enough memory: exceeds the limit
       try {
         open(s);
-      } catch (...) {  // it cannot be read: whoever asked sees that it is shut
+      } catch (...) {  // it cannot be read: it stays closed, and the reader gets an error
       }
     }
     if (writes) residency_.writes().stop(s);
@@ -170,7 +170,7 @@ class StorageEvents final : public BlockListener {
   struct Free {
     StorageIndex storage = 0;
     void* data = nullptr;            // null if the storage was empty
-    Tombstone* tombstone = nullptr;  // of an empty one; ours to delete
+    Tombstone* tombstone = nullptr;  // of an empty storage; StorageEvents deletes it
   };
   struct Opening {
     StorageIndex storage = 0;
@@ -199,7 +199,7 @@ class StorageEvents final : public BlockListener {
   template <class Which>
   void process_frees(const Which& which, Needed needed) {
     const std::lock_guard lock(CountingAllocator::keepers());
-    // one by one: what is still queued can be found meanwhile, and stays if this one throws
+    // one by one: the other events can be found meanwhile, and stay queued if this one throws
     for (;;) {
       const auto it = std::ranges::find_if(frees_, [&](const Free& f) { return which(f.storage); });
       if (it == frees_.end()) break;
@@ -233,7 +233,7 @@ class StorageEvents final : public BlockListener {
     residency_.note_empty_death(s, is_needed(s, needed));
   }
 
-  // What other threads have opened, or written, while an op ran.
+  // Pages that other threads have opened, or written, while an op ran.
   void process_openings() {
     std::vector<Opening> now;
     {
@@ -248,28 +248,28 @@ class StorageEvents final : public BlockListener {
     }
   }
 
-  // An evicted storage has nothing to read back.
+  // An evicted storage has nothing to fetch.
   void open(StorageIndex s) {
     if (residency_.in_place(s) && residency_.state(s) != ResidencyState::evicted)
       residency_.fetch_in_place(s, false);
   }
 
-  // ── user code gives a storage that lives on another block ──────────────────────────────────────
+  // ── user code gives a living storage another block ─────────────────────────────────────────────
 
-  // The block is about to be freed: an op has resized the storage, or user code has, which no op
-  // tells of. False if the allocator shall free the block.
+  // The block is about to be freed because an op, or user code without an op, has resized the
+  // storage. False if the allocator shall free the block.
   bool exchange(StorageIndex s, void* data) {
     if (owner_.in_op()) {
       residency_.note_resized(s);
       return false;
     }
-    const bool evicted = residency_.state(s) == ResidencyState::evicted;  // in its place
+    const bool evicted = residency_.state(s) == ResidencyState::evicted;  // at its address
     if (evicted) residency_.note_death(s);
     else residency_.orphan(s, data);
     tell_of_exchange(s);
     return !evicted;
   }
-  // The same, of a storage that was empty: the block came back under a tombstone.
+  // The same for an empty storage: it got a block instead of its tombstone.
   void exchange_empty(StorageIndex s) {
     residency_.note_empty_death(s, true);
     records_.note_filled(s);
@@ -279,14 +279,14 @@ class StorageEvents final : public BlockListener {
   void tell_of_exchange(StorageIndex s) {
     try {
       owner_.exchanged(s);
-    } catch (...) {  // whoever reads what could not be made gets an error
+    } catch (...) {  // reading a value that could not be recomputed gives an error
     }
     residency_.writes().stop(s);
     residency_.release_orphan(s);
     residency_.look_at(s);
   }
 
-  // of 20 us and more: a thread that is between two instructions comes back in that time
+  // waits of at least 20 us: enough for a thread that is between two instructions
   static constexpr int max_waits = 5000;
 
   StorageRecords& records_;

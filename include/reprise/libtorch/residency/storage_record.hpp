@@ -1,6 +1,6 @@
 #pragma once
-// Everything that is known of one storage of a step, in one record, and the records of all storages
-// that the step has touched.
+// A StorageRecord has everything that is known about one storage of a step. StorageRecords has the
+// records of all storages that the step has used.
 //
 //   records[3]   identity   which StorageImpl it is, held weakly
 //                contents   what the recorder knows: its owner v7, the values of its current version v9, v10
@@ -8,12 +8,11 @@
 //                use        who needs it: pinned, unread, last used by op 12
 //
 //   StorageIndex s = records.find(tensor);         // 3
-//   c10::DataPtr bytes = records.empty(s);         // whoever holds a tensor over it now holds an empty one
-//   records.refill(s, std::move(bytes));           // and now a full one again; views follow their storage
+//   c10::DataPtr bytes = records.empty(s);         // every tensor over it is now empty
+//   records.refill(s, std::move(bytes));           // and now has its bytes again; views follow their storage
 //
-// Each storage is held weakly: a record never keeps memory alive, yet the weak pointer keeps the
-// address from being reused, so that an address names one storage until its record is told to
-// forget it.
+// A record refers to its storage weakly, so it keeps no memory alive. The weak pointer prevents
+// reuse of the address, so an address names one storage until forget() is called.
 
 #include <cstddef>
 #include <cstdint>
@@ -41,10 +40,10 @@ inline constexpr StorageIndex no_storage = ~StorageIndex{0};
 
 /// Where the bytes of a storage are.
 enum class ResidencyState : std::uint8_t {
-  foreign,           ///< not from our allocator: never touched
+  foreign,           ///< of another allocator: never changed
   resident,          ///< under the user's tensors
   orphaned,          ///< the user's tensors have died, the bytes are kept
-  evicted,           ///< the user's tensors are there, the bytes are not
+  evicted,           ///< the user's tensors are alive, without bytes
   spilled,           ///< in the spill file
   orphaned_spilled,  ///< in the spill file, and the user's tensors have died
   dead,              ///< neither tensors nor bytes
@@ -63,18 +62,18 @@ struct StorageRecord {
   /// What the recorder knows.
   struct Contents {
     bool persistent = false;  ///< from before the step
-    /// memory of the user's own (from_blob), which may go or change without a word
+    /// the user's own memory (from_blob), which may be freed or changed without notice
     bool foreign = false;
-    bool number = false;                ///< wrapped by LibTorch, and kept by somebody
+    bool number = false;                ///< wrapped by LibTorch, and alive after its op
     bool made_without_tensors = false;  ///< its contents do not depend on data: a factory's result
     bool pointer_taken = false;         ///< user code has had a pointer to it
-    /// if a pointer was taken: its contents when an op last saw it; empty if none has
+    /// if a pointer was taken: the contents when an op last read it; empty before that
     std::vector<std::byte> seen{};
-    /// without LibTorch's hook, of what user code may well fill: as an op has left it
+    /// without LibTorch's hook, for storages that user code may write: digest after the last op
     std::optional<std::uint64_t> digest{};
     Bytes bytes{};
     ValueId owner{};
-    /// of a parameter or buffer: the tensor itself, to be compared only
+    /// for a parameter or buffer: the tensor itself, for comparisons only
     const c10::TensorImpl* registered = nullptr;
     c10::SmallVector<ValueId, 2> views{};  ///< the values of its current version
   };
@@ -83,12 +82,12 @@ struct StorageRecord {
   struct Residency {
     ResidencyState state = ResidencyState::foreign;
     Bytes bytes{};
-    c10::Storage orphan{};  ///< has the bytes while no tensor of the user's does
+    c10::Storage orphan{};  ///< has the bytes if no tensor of the user's is alive
     SpillFile::Place place{};
     Tombstone* tombstone = nullptr;
-    void* data = nullptr;         ///< while it is resident, or spilled or evicted in its place
-    bool spillable = true;        ///< else the block is too small to keep its address
-    bool in_place = false;        ///< spilled or evicted, and the block keeps its address
+    void* data = nullptr;         ///< while resident, or evicted or spilled at its address
+    bool spillable = true;        ///< false: the block is too small to keep its address
+    bool in_place = false;        ///< evicted or spilled, and the block keeps its address
     bool writes_watched = false;  ///< write_watch.hpp; `data` is valid
   };
 
@@ -96,20 +95,20 @@ struct StorageRecord {
   struct Use {
     bool pinned = false;          ///< never evicted or spilled
     bool user_may_write = false;  ///< user code may write it at any time
-    /// an op of another library has it, and may write it whenever it likes
+    /// an op of another library has it, and may write it at any time
     bool lingers = false;
     /// when it dies, a release call is recorded: Reprise cannot recompute it, so the plan must know
     /// how long it lives
     bool death_is_recorded = false;
     bool unread = false;  ///< no op has read its data: user code may be about to
     bool user_may_fill =
-        false;  ///< and it was made from nothing: user code may be about to fill it
-    /// an op threw while it wrote: the contents are not those of any value
+        false;  ///< and its op reads nothing or leaves it unwritten: user code may write it
+    /// an op threw while it wrote: the contents are no value's
     bool corrupt = false;
-    std::uint32_t pin_count = 0;   ///< runs that need it just now
-    std::uint32_t instance = ~0u;  ///< of the plan: the storage instance that lies in it
-    std::uint64_t last_use = 0;    ///< online: the op that used it last
-    Microseconds cost{};           ///< online: to have it back, when that was last looked at
+    std::uint32_t pin_count = 0;   ///< running ops that need it
+    std::uint32_t instance = ~0u;  ///< the plan's storage instance in it
+    std::uint64_t last_use = 0;    ///< online: the last op that used it
+    Microseconds cost{};           ///< online: to materialize it, when last computed
   };
 
   Identity identity;
@@ -142,7 +141,7 @@ class StorageRecords {
     index_.reserve(storages);
   }
 
-  /// A strong pointer while it is in scope; null if the storage has died.
+  /// Keeps the storage alive while it is in scope; null if the storage has died.
   [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> lock(StorageIndex s) const {
     return records_[s].identity.weak.lock();
   }
@@ -150,7 +149,7 @@ class StorageRecords {
     return records_[s].identity.weak.use_count() > 0;
   }
   [[nodiscard]] bool emptied(StorageIndex s) const { return records_[s].identity.emptied; }
-  /// Whether two storages that have their bytes lie in the same memory.
+  /// Whether two storages with bytes share memory.
   [[nodiscard]] bool overlap(StorageIndex a, StorageIndex b) const {
     const auto one = lock(a), other = lock(b);
     if (!one || !other || one->device() != other->device()) return false;
@@ -161,16 +160,15 @@ class StorageRecords {
     return begin(one) < begin(other) + other->nbytes() && begin(other) < begin(one) + one->nbytes();
   }
 
-  /// It has died: what little memory it still takes, among larger blocks that want to become one,
-  /// is given back.
+  /// The storage has died: frees its StorageImpl, which is a small block between larger ones.
   void forget(StorageIndex s) {
     records_[s].identity.storage = nullptr;
     records_[s].identity.weak.reset();
   }
 
-  /// Takes the bytes out from under every tensor over the storage. Only blocks of the counting
-  /// allocator may be taken. `when_dead` is what the storage holds meanwhile: no data, but perhaps
-  /// a deleter that tells of its death.
+  /// Takes the bytes from under every tensor over the storage. The block must be the counting
+  /// allocator's. `when_dead` is put in their place: a pointer without data, but perhaps with a
+  /// deleter that reports the storage's death.
   [[nodiscard]] c10::DataPtr empty(StorageIndex s,
                                    c10::DataPtr when_dead = {nullptr,
                                                              c10::Device(c10::DeviceType::CPU)}) {
@@ -190,7 +188,7 @@ class StorageRecords {
     return taken;
   }
 
-  /// Puts bytes back. If the storage has died meanwhile, they are released.
+  /// Puts bytes back. If the storage has died meanwhile, they are freed.
   void refill(StorageIndex s, c10::DataPtr&& data) {
     if (!emptied(s))
       throw Error(Errc::bad_argument, "storage " + std::to_string(s) + " is not empty");
@@ -198,11 +196,11 @@ class StorageRecords {
     if (const auto storage = lock(s)) storage->set_data_ptr_noswap(std::move(data));
   }
 
-  /// Somebody else has put bytes back.
+  /// Another component has put bytes back.
   void note_filled(StorageIndex s) { records_[s].identity.emptied = false; }
 
-  /// Asks to be told when user code takes a pointer. `on_access` gets the storage and may not touch
-  /// its data through it.
+  /// Sets LibTorch's pointer hook. `on_access` gets the storage and may not touch its data through
+  /// the storage.
   void watch_pointers(StorageIndex s, PointerHook on_access) {
     StorageRecord::Identity& id = records_[s].identity;
     if (id.pointer_watched || id.weak.use_count() == 0) return;

@@ -1,6 +1,6 @@
 #pragma once
-// A tombstone lies in an emptied storage, in the place of its bytes. Its deleter runs when that
-// storage dies, or when somebody else gives the storage other bytes.
+// A tombstone is in an emptied storage instead of its bytes. Its deleter runs when the storage
+// dies, or when user code gives the storage other bytes.
 
 #include <mutex>
 #include <string>
@@ -13,17 +13,17 @@
 
 namespace reprise::residency {
 
-/// Hears what happens to the blocks of a step's storages, on whichever thread it happens.
+/// Hears what happens to the blocks of a step's storages, on any thread.
 struct BlockListener : BlockKeeper, BlockOwner {
-  /// The tombstone is no longer in its storage. True if the listener keeps the tombstone and
-  /// deletes it later. Called with CountingAllocator::keepers() held.
+  /// The tombstone has left its storage. True if the listener keeps the tombstone and deletes it
+  /// later. Called with CountingAllocator::keepers() held.
   virtual bool tombstone_freed(Tombstone& tombstone) = 0;
-  /// `bytes` are about to come back. May free other memory first, or throw.
+  /// `bytes` are about to be restored. May free other memory first, or throw.
   virtual void make_room(Bytes bytes) = 0;
 };
 
 struct Tombstone {
-  BlockListener* listener;  ///< null once the storage has its bytes back, or nobody listens
+  BlockListener* listener;  ///< null once the storage has its bytes back, or without a listener
   StorageIndex storage;
 
   static void on_freed(void* self) {
@@ -37,19 +37,19 @@ struct Tombstone {
   }
 };
 
-/// Storages that have a tombstone in the place of their bytes. Asking one for a pointer throws.
+/// Storages with a tombstone instead of their bytes. Asking them for a pointer throws.
 class EmptiedStorages {
  public:
   EmptiedStorages(StorageRecords& records, BlockListener& listener)
       : records_(records), listener_(listener) {}
 
-  /// What a message says in front of "'x' was evicted …" and behind it: what to do about it.
+  /// The text of a message before and after "'x' was evicted …": what to do about it.
   void explain_errors(std::string before, std::string after) {
     before_ = std::move(before);
     after_ = std::move(after);
   }
 
-  /// Takes the bytes out from under every tensor over the storage. `what`: "'x' was evicted".
+  /// Takes the bytes from under every tensor over the storage. `what`: "'x' was evicted".
   [[nodiscard]] c10::DataPtr replace_by_tombstone(StorageIndex s, const std::string& what) {
     const auto storage = records_.lock(s);
     auto* tombstone = new Tombstone{&listener_, s};
@@ -59,14 +59,14 @@ class EmptiedStorages {
     guard_storage(*storage, before_ + what + " to stay inside Reprise's budget" + after_);
     return bytes;
   }
-  /// Gives the storage, which is alive, its bytes again.
+  /// Attaches bytes to the storage, which is alive.
   void remove_tombstone(StorageIndex s, c10::DataPtr&& data) {
     const auto storage = records_.lock(s);
     forget_tombstone(s);
     unguard_storage(*storage);
     records_.refill(s, std::move(data));
   }
-  /// Nobody listens to it any more: its storage is not dying, or nobody needs to know.
+  /// Detaches the listener: the storage is not dying, or its death is of no interest.
   void forget_tombstone(StorageIndex s) {
     const std::lock_guard lock(CountingAllocator::keepers());
     Tombstone*& tombstone = records_[s].residency.tombstone;

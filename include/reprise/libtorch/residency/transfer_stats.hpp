@@ -1,5 +1,5 @@
 #pragma once
-// What spilling to a file and fetching back took.
+// TransferStats are the counts, bytes and times of spilling and fetching.
 
 #include <chrono>
 #include <cstdint>
@@ -14,7 +14,7 @@ struct TransferStats {
   Bytes bytes_out{}, bytes_in{};
   Microseconds time_out{}, time_in{};
 
-  /// Bytes a second; 0 if nothing was spilled.
+  /// Bytes per second; 0 if nothing was spilled.
   [[nodiscard]] double bandwidth_out() const {
     return time_out.count > 0 ? static_cast<double>(bytes_out.count) / time_out.count * 1e6 : 0;
   }
@@ -23,7 +23,7 @@ struct TransferStats {
   }
 };
 
-/// Of all storages, and of each that was ever spilled.
+/// Statistics of all storages, and of each that was ever spilled.
 class TransferLog {
  public:
   using Clock = std::chrono::steady_clock;

@@ -1,5 +1,5 @@
 #pragma once
-// Which block each storage has, and who hears when it is about to be freed.
+// UserBlocks knows the block of each storage, and who is called before the block is freed.
 //
 //   blocks.look_at(s)      s has a block of the counting allocator: resident; another allocator's: foreign, never touched
 
@@ -14,8 +14,8 @@ namespace reprise::residency {
 class UserBlocks {
  public:
   enum class Listening : std::uint8_t {
-    on,   ///< a spilled block keeps its address if it can; the listener hears of frees
-    off,  ///< every spilled block is freed, and nobody asks before a block is freed
+    on,   ///< a spilled block keeps its address if it can; the listener is called before a free
+    off,  ///< every spilled block is freed, and the listener is not called
   };
 
   UserBlocks(StorageRecords& records, BlockListener& listener, Listening listening)
@@ -26,7 +26,7 @@ class UserBlocks {
 
   [[nodiscard]] bool spills_in_place() const { return spills_in_place_; }
 
-  /// Looks at which block the storage has: a new one, or one that an op has resized.
+  /// Reads the storage's block: a new block, or a block that an op has resized.
   void look_at(StorageIndex s) {
     StorageRecord::Residency& it = records_[s].residency;
     const auto storage = records_.lock(s);
@@ -49,8 +49,8 @@ class UserBlocks {
   void stop_listening_to(const c10::DataPtr& block) const {
     if (listens_) CountingAllocator::set_keeper(block, nullptr);
   }
-  /// Other storages have the block as well, and whoever lives longest frees it: the storage counts
-  /// as foreign from now on.
+  /// Other storages have the block too, and the last of them frees it: the storage counts as
+  /// foreign from now on.
   void note_shared(StorageIndex s) {
     StorageRecord::Residency& it = records_[s].residency;
     if (it.state == ResidencyState::resident && it.data != nullptr)

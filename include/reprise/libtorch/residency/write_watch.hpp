@@ -1,9 +1,9 @@
 #pragma once
-// Sees who writes to a storage through a pointer, so that what was recomputed from its old contents
-// can be recomputed before they go.
+// WriteWatch sees writes to a storage through a pointer, so that Reprise can recompute from the old
+// contents before they are overwritten.
 //
 //   a storage of 3 pages and a bit     edge │ page │ page │ page │ edge
-//   watch.start(s)                     whole pages: protected, the writer waits until the owner was told (protected_blocks.hpp)
+//   watch.start(s)                     whole pages: protected, the writer waits until the owner was called (protected_blocks.hpp)
 //                                      edges:       copied, and compared before an op reads the storage
 //
 // The edges share their pages with other blocks, so they cannot be protected.
@@ -24,7 +24,7 @@ class WriteWatch {
  public:
   explicit WriteWatch(StorageRecords& records) : records_(records) {}
 
-  /// `owner` is told before somebody writes to the whole pages.
+  /// `owner` is called before a write to the whole pages.
   void start(StorageIndex s, BlockOwner& owner) {
     StorageRecord::Residency& storage = records_[s].residency;
     if (!ProtectedBlocks::available() || storage.writes_watched ||
@@ -50,7 +50,7 @@ class WriteWatch {
     edges_.clear();
   }
 
-  /// Whether somebody has written to the edges, of which nobody is told.
+  /// Whether the edges were written. Nothing reports such a write.
   [[nodiscard]] bool edges_written(StorageIndex s) const {
     const StorageRecord::Residency& storage = records_[s].residency;
     if (!storage.writes_watched) return false;
@@ -65,7 +65,7 @@ class WriteWatch {
     return !same;
   }
 
-  /// Has the edges as they were when the watch began, for as long as this is in scope; stops the
+  /// While this is in scope, the storage has the edges as they were when the watch began. Stops the
   /// watch at the end.
   class OldEdges {
    public:
@@ -87,7 +87,7 @@ class WriteWatch {
  private:
   struct Edges {
     std::vector<std::byte> bytes{};  ///< as they were when the watch began
-    bool exchanged = false;          ///< the old bytes lie in the storage, and the new ones here
+    bool exchanged = false;          ///< the old bytes are in the storage, the new ones here
   };
 
   void exchange_edges(StorageIndex s) {
@@ -103,7 +103,7 @@ class WriteWatch {
   [[nodiscard]] static ProtectedBlocks::Pages pages_of(const StorageRecord::Residency& storage) {
     return ProtectedBlocks::pages_in(storage.data, static_cast<std::size_t>(storage.bytes.count));
   }
-  // What lies in front of the whole pages and behind them; all of it if there are none.
+  // The bytes before and after the whole pages; all bytes if there are no whole pages.
   template <class Visit>
   static void for_each_edge(const StorageRecord::Residency& storage, const Visit& visit) {
     const ProtectedBlocks::Pages pages = pages_of(storage);
@@ -115,7 +115,7 @@ class WriteWatch {
   }
 
   StorageRecords& records_;
-  std::unordered_map<StorageIndex, Edges> edges_;  // of all that were ever watched
+  std::unordered_map<StorageIndex, Edges> edges_;  // of all storages that were ever watched
 };
 
 }  // namespace reprise::residency
