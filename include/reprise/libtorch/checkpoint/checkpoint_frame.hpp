@@ -1,18 +1,18 @@
 #pragma once
-// What a checkpointed region leaves behind until its backward: no activations, but all that is
-// needed to make them again.
+// A CheckpointFrame is what a checkpointed region keeps until its backward: no activations, but
+// everything that their recomputation needs.
 //
 //   h = x.mm(w); y = h.relu(); return y.mm(v);        the region, over the argument x
 //
-//   arguments    {x}                                  kept, with the number of times that it had been written
-//   items        0: x, 1: w      not made inside:     kept as autograd would, they exist anyway
-//                2: y            made inside:         shape and maker (aten::relu); its bytes are gone with the forward
+//   arguments    {x}                                  kept, with the number of writes to it so far
+//   items        0: x, 1: w      not made inside:     kept as autograd would, because they exist anyway
+//                2: y            made inside:         shape and producing op (aten::relu); its bytes are freed during the forward
 //                3: v            not made inside
 //   run          calls the function again, on new tensors over the arguments' storages
 //
-// Items are numbered in the order in which autograd saves; running again saves in the same order,
-// so that number 2 is y again. An item that autograd has let go of (its backward is done) is wanted
-// no more: running again stops at the last one that is.
+// Items are numbered in the order in which autograd saves them. The recomputation saves in the same
+// order, so its number 2 is y. When the backward of an item is done, autograd releases the item.
+// The recomputation stops at the last item that autograd still needs.
 
 #include <cstddef>
 #include <cstdint>
@@ -38,15 +38,15 @@
 namespace reprise::checkpointing {
 
 struct CheckpointOptions {
-  /// Results of these ops ("aten::mm") are kept from the forward; everything else is computed
-  /// again. See keep_matmuls().
+  /// Results of these ops ("aten::mm") are kept from the forward; everything else is recomputed.
+  /// See keep_matmuls().
   std::function<bool(std::string_view op)> keep{};
-  /// Stop computing again at the last tensor that backward wants. It is done by an exception: say
-  /// false where a function that is noexcept, or that catches everything, lies between.
+  /// Stop the recomputation at the last tensor that backward needs. An exception does that: set
+  /// false if a function in the region is noexcept or catches everything.
   bool early_stop = true;
 };
 
-/// How often a tensor had been written, and whether it has been since.
+/// The number of writes to a tensor, and whether more have come since.
 class WriteMark {
  public:
   WriteMark() = default;
@@ -66,7 +66,7 @@ class WriteMark {
   std::uint32_t then_ = 0;
 };
 
-/// Whoever saved it for backward gets the same tensor, or one that was made again.
+/// A saved tensor: autograd gets the same tensor, or a recomputed one.
 struct SavedItem {
   c10::SmallVector<std::int64_t, 5> sizes{};
   at::ScalarType dtype = at::ScalarType::Undefined;
@@ -74,12 +74,12 @@ struct SavedItem {
   const OpFacts* maker = nullptr;
   WriteMark mark{};
   bool made_inside = false;
-  bool wanted = false;                       ///< autograd has not let go of it
-  std::shared_ptr<SavedTensor> elsewhere{};  ///< of what was not made inside
+  bool wanted = false;                       ///< autograd still needs it
+  std::shared_ptr<SavedTensor> elsewhere{};  ///< for an item that was not made inside
 };
 
 struct SavedArgument {
-  /// none where the region wrote to it: then `old` has what it was
+  /// null if the region wrote to it: `old` then has its former contents
   std::shared_ptr<SavedTensor> tensor{};
   std::ptrdiff_t old = -1;
   Geometry geometry{};
@@ -87,22 +87,22 @@ struct SavedArgument {
   bool requires_grad = false, leaf = true;
 };
 
-/// What a storage from before the region held when the region first wrote to it.
+/// Contents of a storage from before the region, copied before the region's first write to it.
 struct OldContents {
   std::shared_ptr<SavedTensor> bytes{};
-  /// of one that is no argument: its contents are put back while the region runs again
+  /// for a storage that is no argument: its old contents are restored during the recomputation
   std::optional<c10::Storage> storage{};
 };
 
-/// A call whose results were kept: no results where they were written afterwards, and it must be
-/// run again.
+/// A call whose results were kept. It has no results if they were written afterwards: the call must
+/// then be recomputed.
 struct KeptCall {
   const OpFacts* op = nullptr;
   std::vector<std::pair<std::shared_ptr<SavedTensor>, WriteMark>> results{};
   std::optional<GeneratorState> generator_after{};
 };
 
-/// All that was said of a saved tensor: "[4, 8] float".
+/// A saved tensor's description: "[4, 8] float".
 [[nodiscard]] inline std::string shape_text(c10::IntArrayRef sizes, at::ScalarType dtype) {
   return c10::str(sizes, " ", c10::toString(dtype));
 }
@@ -110,7 +110,7 @@ struct KeptCall {
   return maker == nullptr ? "no op that was seen" : maker->name;
 }
 
-/// A storage as bytes.
+/// A storage's bytes as a tensor.
 [[nodiscard]] inline at::Tensor bytes_of(const c10::Storage& storage, const at::Tensor& like) {
   Geometry g;
   g.sizes = {static_cast<std::int64_t>(storage.nbytes())};
@@ -126,16 +126,16 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
 
   CheckpointOptions options;
   AmbientState then;
-  /// the function, over these tensors in the place of its own
+  /// calls the function with these tensors instead of its own
   std::function<void(std::vector<at::Tensor>&&)> run{};
   std::vector<SavedArgument> arguments{};
   std::vector<OldContents> old{};
   std::vector<KeptCall> kept{};
   std::vector<SavedItem> items{};
-  std::map<std::size_t, at::Tensor> ready{};  ///< made again, not yet asked for
-  bool complete = false;                      ///< the forward has come to its end
+  std::map<std::size_t, at::Tensor> ready{};  ///< recomputed, and not yet asked for
+  bool complete = false;                      ///< the forward has ended
 
-  /// The item, from where it is or made again.
+  /// The item: the kept tensor, or a recomputed one.
   [[nodiscard]] at::Tensor unpack(std::size_t index) {
     std::unique_lock lock(guard_);
     const SavedItem& item = items[index];
@@ -148,14 +148,14 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
     const int task = torch::autograd::get_current_graph_task_id();
     if (task != ready_for_ || !ready.contains(index)) recompute(task);
     at::Tensor tensor = std::move(ready.extract(index).mapped());
-    if (task < 0) ready.clear();  // asked outside of backward: nobody says when it ends
+    if (task < 0) ready.clear();  // outside of backward, no end is reported
     return tensor;
   }
 
-  /// Autograd has let go of the item.
+  /// Autograd has released the item.
   void release(std::size_t index) {
     at::Tensor no_longer_ready;
-    std::shared_ptr<SavedTensor> no_longer_held;  // both are let go of without the lock
+    std::shared_ptr<SavedTensor> no_longer_held;  // both are released without the lock
     const std::lock_guard lock(guard_);
     items[index].wanted = false;
     no_longer_held = std::move(items[index].elsewhere);
@@ -184,7 +184,7 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
   bool running_ = false;
 };
 
-/// An item, as autograd holds it.
+/// An item in the form in which autograd keeps it.
 class ItemOfFrame final : public SavedTensor {
  public:
   ItemOfFrame(std::shared_ptr<CheckpointFrame> frame, std::size_t index)

@@ -1,16 +1,16 @@
 #pragma once
-// A checkpointed region while it runs: the first time (ForwardRegion) and again (RecomputeRegion).
-// Both watch the ops to know which storages are made inside, and both are asked by autograd to keep
-// tensors.
+// A checkpointed region while it runs, the first time (ForwardRegion) and in a recomputation
+// (RecomputeRegion). Both watch the ops to know which storages are made inside, and autograd asks
+// both to keep tensors.
 //
-//   first        what is made inside is described and let go, what is not is kept; before an op writes to a storage from before the
-//                region, its contents are copied
-//   again        what backward wants is kept; what the region writes outside of itself is put back afterwards
+//   forward      describes and frees what is made inside, keeps everything else; copies the contents of a storage from before the
+//                region before an op writes to it
+//   recompute    keeps what backward needs; restores afterwards what the region writes outside of itself
 //
-// Regions nest. An inner region's arguments, and whatever it did not make itself, are items of the
-// outer one: they may have been made there, and then they are gone too. The outer region counts
-// everything that the inner one saves, wanted or not, so that its own numbers are the same both
-// times, whichever storages the inner one takes for its own.
+// Regions nest. An inner region's arguments, and other tensors that the inner region did not make,
+// are items of the outer region. They may be made inside the outer region, and are then freed too.
+// The outer region counts everything that the inner region saves, needed or not. Its numbers are
+// then the same in both runs, whichever storages the inner region uses.
 
 #include <algorithm>
 #include <cstddef>
@@ -36,7 +36,7 @@ inline at::Tensor copy_unseen(const at::Tensor& t) {
   return t.clone();
 }
 
-/// Which storages were made inside of a region, and by which op last.
+/// The storages that were made inside a region, each with the last op that made it.
 class StoragesMadeInside {
  public:
   using Arguments = c10::SmallVector<const c10::StorageImpl*, 8>;
@@ -50,7 +50,7 @@ class StoragesMadeInside {
     return storages;
   }
 
-  /// What the op returned in storages that it was not given is made inside.
+  /// Results of the op in storages that it did not get as arguments are made inside.
   void note_results(const OpFacts& facts, const Arguments& arguments,
                     c10::ArrayRef<c10::IValue> results) {
     for (const c10::IValue& result : results)
@@ -64,7 +64,7 @@ class StoragesMadeInside {
   }
   void note(const c10::StorageImpl* storage, const OpFacts& maker) { makers_[storage] = &maker; }
 
-  /// None where it was not made inside.
+  /// The op that made the tensor's storage; null if it was not made inside.
   [[nodiscard]] const OpFacts* maker(const at::Tensor& t) const {
     if (!t.has_storage()) return nullptr;
     const auto it = makers_.find(t.storage().unsafeGetStorageImpl());
@@ -89,8 +89,7 @@ class CheckpointRegion : public DispatchHook, public SavedTensorKeeper {
     innermost() = before_;
   }
 
-  /// Counts the tensor; what it returns gives it back later. None is returned where it is not
-  /// wanted.
+  /// Counts the tensor. The result returns it later; null if it is not wanted.
   [[nodiscard]] virtual std::shared_ptr<SavedTensor> take(const at::Tensor& tensor,
                                                           bool wanted) = 0;
   [[nodiscard]] std::shared_ptr<SavedTensor> keep(const at::Tensor& tensor) final {
@@ -103,8 +102,8 @@ class CheckpointRegion : public DispatchHook, public SavedTensorKeeper {
   }
 
  protected:
-  /// A tensor that this region made for its own use while `op` ran: the outer regions would not
-  /// know it otherwise.
+  /// A tensor that this region made for its own use while `op` ran. The outer regions did not see
+  /// it, so they get it here.
   [[nodiscard]] std::shared_ptr<SavedTensor> keep_own(const at::Tensor& tensor, const OpFacts& op) {
     for (CheckpointRegion* r = outer_; r != nullptr; r = r->outer_)
       r->inside_.note(tensor.storage().unsafeGetStorageImpl(), op);
@@ -236,7 +235,7 @@ class ForwardRegion final : public CheckpointRegion {
     }
   }
 
-  // The default generator of the CPU is known from the start; any other from its first draw.
+  // The CPU's default generator is known from the start, every other generator from its first draw.
   void note_generators(c10::ArrayRef<c10::IValue> arguments) {
     at::Generator generator;
     at::Device device = at::kCPU;
@@ -261,7 +260,7 @@ class ForwardRegion final : public CheckpointRegion {
         return call.results.clear();
       const at::Tensor& t = result.toTensor();
       const c10::StorageImpl* storage = t.storage().unsafeGetStorageImpl();
-      // a view, or written in place
+      // a view, or an in-place result
       if (std::find(given.begin(), given.end(), storage) != given.end())
         return call.results.clear();
       call.results.emplace_back(keep_outside(t, true), WriteMark(t));
@@ -271,7 +270,7 @@ class ForwardRegion final : public CheckpointRegion {
   }
 
   std::shared_ptr<CheckpointFrame> frame_;
-  // weak: their addresses are not used again
+  // weak: this prevents reuse of their addresses
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> argument_storages_{};
   std::vector<std::pair<const c10::StorageImpl*, c10::Storage>> written_{};
   std::unordered_map<const c10::StorageImpl*, std::size_t> kept_in_{};
@@ -279,8 +278,8 @@ class ForwardRegion final : public CheckpointRegion {
 
 class RecomputeRegion final : public CheckpointRegion {
  public:
-  /// Everything that backward wants has been made again. No std::exception: a function that handles
-  /// those lets it pass.
+  /// Thrown when everything that backward needs has been recomputed. No std::exception, so that a
+  /// function that catches these lets it pass.
   struct Enough {};
 
   explicit RecomputeRegion(CheckpointFrame& frame) : CheckpointRegion(nullptr), frame_(frame) {
@@ -297,11 +296,11 @@ class RecomputeRegion final : public CheckpointRegion {
     const std::size_t index = next_++;
     if (index < frame_.items.size()) offer(index, tensor);
     else if (frame_.complete) throw_more(tensor);
-    // held for backward passes inside of the function
+    // kept for backward passes inside the function
     return wanted ? std::make_shared<SavedAsItIs>(tensor) : nullptr;
   }
 
-  /// To be called when the function has come to its end.
+  /// Call it when the function has returned.
   void check_complete() const {
     if (missing_ == 0) return;
     std::size_t first = 0;
@@ -362,8 +361,8 @@ class RecomputeRegion final : public CheckpointRegion {
     inside_.note_results(facts, given, torch::jit::last(stack, op.schema().returns().size()));
   }
 
-  // Their contents are put back after the run; the count of their writes too, or others who saved
-  // them would refuse them.
+  // Their contents are restored after the run, and so is the version of the tensor. Otherwise
+  // autograd would reject tensors that others have saved.
   void note_writes(const OpFacts& facts, c10::ArrayRef<c10::IValue> arguments) {
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       if (!facts.writes[i]) continue;
@@ -373,7 +372,7 @@ class RecomputeRegion final : public CheckpointRegion {
     }
   }
 
-  /// Puts the results of the forward in the place of running the call; false where there are none.
+  /// Returns the kept results of the forward instead of running the call; false if there are none.
   bool serve(const c10::OperatorHandle& op, const OpFacts& facts, torch::jit::Stack& stack) {
     const std::size_t index = next_kept_++;
     if (index >= frame_.kept.size()) return false;
@@ -392,7 +391,7 @@ class RecomputeRegion final : public CheckpointRegion {
     torch::jit::drop(stack, op.schema().arguments().size());
     for (at::Tensor& result : results) stack.emplace_back(std::move(result));
     if (call.generator_after) call.generator_after->restore();
-    // from here on backward's own items hold what is needed of them
+    // from here on, backward's own items keep what they need
     if (last_pass_) call.results.clear();
     return true;
   }
@@ -403,11 +402,11 @@ class RecomputeRegion final : public CheckpointRegion {
   std::vector<WriteMark> written_{};
 };
 
-/// A tensor that is no leaf and comes from nowhere: the function may write to it in place, as it
-/// could to the argument.
+/// A tensor that is no leaf and has no history: the function may write to it in place, as to the
+/// original argument.
 template <class Node = torch::autograd::Identity>
 void make_inner_node(at::Tensor& t) {
-  // 2.13 counts references in the node, earlier versions beside it
+  // 2.13 counts references in the node, earlier versions in a std::shared_ptr
   using Pointer = std::remove_cvref_t<decltype(t.grad_fn())>;
   Pointer node;
   if constexpr (std::is_constructible_v<Pointer, std::shared_ptr<Node>>)
@@ -417,8 +416,8 @@ void make_inner_node(at::Tensor& t) {
   torch::autograd::impl::set_gradient_edge(t, {std::move(node), output});
 }
 
-/// The arguments as they were: new tensors, so that nothing that is done to them reaches the ones
-/// of the user.
+/// The arguments as in the forward: new tensors, so that the function cannot change the user's
+/// tensors.
 inline std::vector<at::Tensor> arguments_again(CheckpointFrame& frame) {
   std::vector<at::Tensor> copies(frame.old.size()), tensors;
   for (std::size_t i = 0; i < frame.arguments.size(); ++i) {
@@ -446,7 +445,8 @@ inline std::vector<at::Tensor> arguments_again(CheckpointFrame& frame) {
   return tensors;
 }
 
-/// Until the end of the block, storages that the region writes to hold what they held before it.
+/// Until the end of its scope, storages that the region writes to have their contents from before
+/// the region.
 class [[nodiscard]] OldContentsScope {
  public:
   explicit OldContentsScope(CheckpointFrame& frame) {

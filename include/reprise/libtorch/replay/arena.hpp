@@ -1,20 +1,20 @@
 #pragma once
-// One block of memory for all that a program allocates: addresses are planned once, and the block
-// is used again in every step.
+// ArenaMemory is one memory range for all blocks of a program. Addresses are planned once, and
+// every step uses the range again.
 //
-//   ArenaLayout layout = layout_arena(recording, rewriting, trace, …); where each block lies: arena_layout.hpp
+//   ArenaLayout layout = layout_arena(recording, rewriting, trace, …); the offset of each block: arena_layout.hpp
 //   ArenaMemory arena;
 //   arena.start(layout);                                               grows to the largest layout, and stays
 //   program.run(bindings, observer, arena);                            no page faults, no allocator
 //
 //   step         conv                 relu                 backward
-//   take         8192 at 0            8192 at 8256         4096 at 0       each behind the 64 bytes of the allocator's header
+//   take         8192 at 0            8192 at 8256         4096 at 0       each after the 64 bytes of the allocator's header
 //
-// The layout is a promise about lifetimes, and it is not trusted: a planned address is given out
-// only where everything that had a part of it before is dead; else, and where an op asks for other
-// sizes than planned, the block comes from the allocator and is counted. Gradients lie in the arena
-// too. One that is still alive when the next step starts is moved to memory of its own first:
-// whoever holds the tensor sees the same numbers. The step's results (the loss) never lie there.
+// ArenaMemory does not trust the layout's lifetimes. It returns a planned address only if all
+// blocks that had part of it before are dead. Otherwise, or if an op asks for another size than
+// planned, the block comes from the allocator and counts as a miss. Gradients are in the arena too.
+// A gradient that is still alive when the next step starts is first moved to memory of its own,
+// with the same numbers. The step's results (the loss) are never in the arena.
 
 #include <algorithm>
 #include <atomic>
@@ -43,7 +43,7 @@
 
 namespace reprise::replaying {
 
-/// The bytes. They live until the arena has let go of them and every block in them is dead.
+/// The memory range. It is freed when the arena has released it and every block in it is dead.
 class ArenaBlock final : public BlockSource {
  public:
   explicit ArenaBlock(Bytes height)
@@ -57,14 +57,14 @@ class ArenaBlock final : public BlockSource {
 
   [[nodiscard]] Bytes height() const { return height_; }
   [[nodiscard]] Bytes capacity() const { return counted_; }
-  /// Blocks that are alive in it.
+  /// Number of living blocks in it.
   [[nodiscard]] std::int64_t alive() const {
     return references_.load(std::memory_order_acquire) - 1;
   }
 
   void let_go() { drop(); }
 
-  /// Only where nothing is alive.
+  /// Only if no block in it is alive.
   void start(const ArenaLayout& layout) {
     layout_ = &layout;
     if (layout.counted > counted_) {
@@ -117,15 +117,15 @@ class ArenaBlock final : public BlockSource {
  private:
   enum class State : std::uint8_t { dead, alive, blocked };
 
-  // An op that asks for other workspace than planned still asks for its outputs: the next of its
-  // blocks with that size.
+  // An op that asks for another workspace than planned still asks for its outputs: returns the op's
+  // next block of that size.
   [[nodiscard]] std::uint32_t find(std::size_t bytes) const {
     for (std::uint32_t b = next_; b < end_; ++b)
       if (layout_->blocks[b].bytes == bytes) return b;
     return end_;
   }
 
-  // Everything that had a part of the block's bytes last is dead.
+  // Whether all blocks that had part of this block's bytes last are dead.
   [[nodiscard]] bool is_free(std::uint32_t b) const { return all_dead(layout_->before[b]); }
 
   [[nodiscard]] bool all_dead(std::span<const std::uint32_t> blocks) const {
@@ -134,8 +134,8 @@ class ArenaBlock final : public BlockSource {
     return true;
   }
 
-  // A block that was planned and not taken: who comes after it asks for its state alone, so it
-  // stands for those that were there before.
+  // A block that was planned and not taken. Later blocks check only this block's state, so it
+  // stands for the blocks before it.
   void skip_to(std::uint32_t b) {
     for (; next_ < b; ++next_) {
       give_back_before(next_);
@@ -144,8 +144,7 @@ class ArenaBlock final : public BlockSource {
     }
   }
 
-  // What is dead for a while makes room for what comes, where all that had a part of it is dead
-  // indeed.
+  // Gives back pages that are dead for a while, if all blocks that had part of them are dead.
   void give_back_before(std::uint32_t b) {
     if (layout_->give_backs.size() == 0) return;
     for (const GiveBack& going : layout_->give_backs[b])
@@ -169,11 +168,12 @@ class ArenaBlock final : public BlockSource {
         std::max(static_cast<std::size_t>(system_page().count), std::size_t{c10::gAlignment})};
   }
 
-  // Fewer faults when it is touched first, and fewer misses of the address cache from then on.
+  // Large pages cause fewer faults when they are first touched, and fewer misses of the address
+  // cache.
   void use_large_pages() {
 #ifdef __linux__
     const std::int64_t page = system_page().count;
-    // a wish: whether it is met does not matter
+    // a hint: correctness does not depend on it
     ::madvise(memory_, static_cast<std::size_t>(height_.count / page * page), MADV_HUGEPAGE);
 #endif
   }
@@ -192,14 +192,14 @@ class ArenaBlock final : public BlockSource {
   std::int64_t taken_ = 0, fallbacks_ = 0;
 };
 
-/// Holds the block from step to step, for the plans of all shapes. One thread at a time.
+/// Keeps the range from step to step, for the plans of all shapes. One thread at a time.
 class ArenaMemory {
  public:
   static constexpr bool plans_addresses = true;
 
   ArenaMemory() = default;
   ~ArenaMemory() {
-    if (block_ != nullptr) block_->let_go();  // gradients that are still in it keep it
+    if (block_ != nullptr) block_->let_go();  // living gradients in it keep it
   }
   ArenaMemory(ArenaMemory&& other) noexcept
       : block_(std::exchange(other.block_, nullptr)), handed_over_(std::move(other.handed_over_)) {}
@@ -211,14 +211,14 @@ class ArenaMemory {
 
   [[nodiscard]] Bytes capacity() const { return block_ == nullptr ? Bytes{0} : block_->capacity(); }
 
-  /// Gives the memory back. What is still alive in it is moved to memory of its own.
+  /// Frees the range. Living gradients in it are moved to memory of their own.
   void release() {
     settle();
     if (block_ != nullptr) block_->let_go();
     block_ = nullptr;
   }
 
-  /// What the last run handed over and is still alive gets memory of its own: the arena is free.
+  /// Moves living gradients of the last run to memory of their own: the arena is then empty.
   void settle() {
     for (auto& weak : handed_over_) {
       const auto storage = weak.lock();
@@ -233,7 +233,7 @@ class ArenaMemory {
     handed_over_.clear();
   }
 
-  /// Before a run: the arena is free, and there is room for the layout.
+  /// Call it before a run: empties the arena, and grows it to the layout.
   void start(const ArenaLayout& layout) {
     settle();
     if (block_ != nullptr && (block_->alive() > 0 || block_->height() < layout.height)) {
@@ -247,7 +247,7 @@ class ArenaMemory {
     block_->start(layout);
   }
 
-  // ── what a running program asks for ────────────────────────────────────────────────────────────
+  // ── called by a running program ────────────────────────────────────────────────────────────────
   void begin(std::size_t step) {
     block_->begin_step(step);
     outer_ = std::exchange(block_source(), block_);
@@ -267,8 +267,8 @@ class ArenaMemory {
   }
 
  private:
-  // What the captured step has freed stays with glibc, and the arena would come on top of it: the
-  // process would never be smaller than eager's and the arena together.
+  // glibc keeps the pages that the captured step has freed. Without this call, the process would
+  // always need eager's pages in addition to the arena.
   static void give_back_free_pages() {
 #ifdef __GLIBC__
     ::malloc_trim(0);
@@ -277,7 +277,7 @@ class ArenaMemory {
 
   ArenaBlock* block_ = nullptr;
   BlockSource* outer_ = nullptr;
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> handed_over_;  // gradients that lie in it
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> handed_over_;  // gradients in the arena
 };
 static_assert(StepMemory<ArenaMemory>);
 

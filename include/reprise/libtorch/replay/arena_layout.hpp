@@ -1,19 +1,18 @@
 #pragma once
-// Where each block of a program lies in the arena: what its ops allocate (allocation_trace.hpp) and
-// how long that lives in the program.
+// layout_arena() computes the offset of each block of a program in the arena, from the ops'
+// allocations (allocation_trace.hpp) and their lifetimes in the program.
 //
 //   time is counted in allocations        conv                          relu         backward
 //   moment                                0         1         2         3            4
 //   workspace, dead at 1                  [0, 1) at 0
-//   workspace, dead when conv returns               [1, 3) at 0                                  the same address: never at once
-//   output, until backward is done                            [2, 5) at 8256
+//   workspace, dead when conv returns               [1, 3) at 0                                  the same address: never live together
+//   output, until backward ends                               [2, 5) at 8256
 //
-// Where packing makes the arena higher than it may be, pages that are dead for a while go back to
-// the system meanwhile (pack/page_give_backs.hpp): what is held is then what is asked for.
+// If packing makes the arena too high, pages that are dead for a while are given back to the system
+// meanwhile (pack/page_give_backs.hpp). The reserved bytes are then the requested bytes.
 //
-// What the step returns lies outside. Everything that is counted is counted as the allocator does,
-// in bytes as requested: the 64-byte header of each block is Reprise's own, in the arena as
-// elsewhere.
+// The step's results are outside of the arena. All bytes are counted as the allocator counts them,
+// as requested. The 64-byte header of each block is Reprise's own, in the arena and elsewhere.
 
 #include <algorithm>
 #include <cstddef>
@@ -42,7 +41,7 @@ struct PlannedBlock {
   std::int64_t offset = outside;
 };
 
-/// What the system gives and takes at once; 0 where Reprise does not know how to give pages back.
+/// Unit in which the system maps memory; 0 if Reprise cannot give pages back on this system.
 [[nodiscard]] inline Bytes system_page() {
 #ifdef __linux__
   static const Bytes page{::sysconf(_SC_PAGESIZE)};
@@ -52,30 +51,30 @@ struct PlannedBlock {
 #endif
 }
 
-/// Pages that go back before a block is taken, where those that had them last are dead.
+/// Pages to give back before a block is taken, if their last blocks are dead.
 struct GiveBack {
   PageRun pages{};
-  std::uint32_t owners = 0;  ///< which list of ArenaLayout::owners
+  std::uint32_t owners = 0;  ///< index of the list in ArenaLayout::owners
 };
 
 /// Addresses for the allocations of one program.
 struct ArenaLayout {
-  std::vector<PlannedBlock> blocks{};  ///< in the order in which they are taken
-  std::vector<std::uint32_t> first{};  ///< by step: where its blocks begin; one more at the end
-  FlatLists<std::uint32_t> before{};   ///< by block: those that had a part of its bytes last
-  FlatLists<GiveBack> give_backs{};    ///< by block; empty where nothing has to go back
+  std::vector<PlannedBlock> blocks{};  ///< in the order of allocation
+  std::vector<std::uint32_t> first{};  ///< by step: its first block; one more at the end
+  FlatLists<std::uint32_t> before{};   ///< by block: the blocks that had part of its bytes last
+  FlatLists<GiveBack> give_backs{};    ///< by block; empty if no pages are given back
   FlatLists<std::uint32_t> owners{};   ///< blocks that had the pages of a give-back last
-  Bytes given_back{};                  ///< in one run of the program: so much is faulted in again
-  /// what lies below is held when a run begins, headers included
+  Bytes given_back{};  ///< in one run of the program: this many bytes are faulted in again
+  /// pages below this offset are mapped when a run begins, headers included
   Bytes ground{};
   Bytes height{};  ///< of the arena, headers included
-  /// the same as every other block is counted, without headers: bytes as requested and what packing
-  /// wastes
+  /// bytes that are charged for the arena, in the unit of other blocks: requested bytes plus the
+  /// gaps of packing, without headers
   Bytes counted{};
-  Bytes outside{};          ///< the most that lives outside of it at once
+  Bytes outside{};          ///< maximum of the live bytes outside of the arena
   std::size_t planned = 0;  ///< blocks that have an address
 
-  /// What it takes to run: the arena and everything outside of it.
+  /// Reserved bytes of a run: the arena and everything outside of it.
   [[nodiscard]] Bytes reserved() const { return counted + outside; }
 };
 
@@ -105,7 +104,7 @@ class ArenaLayouter {
  private:
   struct Life {
     std::int64_t lower, upper;
-    bool leaves;  // the step: never in the arena
+    bool leaves;  // returned by the step: never in the arena
   };
 
   void set_moments() {
@@ -180,7 +179,7 @@ class ArenaLayouter {
     count();
   }
 
-  // Sums up the layout as it now is.
+  // Sets the totals of the layout.
   void count() {
     layout_.height = {};
     layout_.planned = 0;
@@ -214,7 +213,7 @@ class ArenaLayouter {
     return {most};
   }
 
-  // Where the arena is higher than `enough` leaves for it: what goes back when, by block.
+  // If the arena is higher than `enough` allows: the pages to give back, by block.
   std::vector<std::vector<PageRun>> give_pages_back(Bytes enough) {
     layout_.ground = layout_.height;
     if (enough <= Bytes{0} || system_page() == Bytes{0} || layout_.reserved() <= enough ||
@@ -237,8 +236,8 @@ class ArenaLayouter {
   // start -> end, block
   using Owners = std::map<std::int64_t, std::pair<std::int64_t, std::uint32_t>>;
 
-  // Who had each byte last, as stretches of the arena: each block looks at those that it takes
-  // over, each give-back at those it throws out.
+  // Finds the last owners of each byte, as ranges of the arena: each block replaces the owners of
+  // its range, and each give-back removes them.
   void find_predecessors(const std::vector<std::vector<PageRun>>& runs) {
     Owners owners;
     std::vector<std::uint32_t> found;
@@ -292,18 +291,18 @@ class ArenaLayouter {
   const Recording& recording_;
   const Rewriting& rewriting_;
   const AllocationTrace& trace_;
-  std::vector<std::int64_t> moment_;  // by step: when it begins; one more at the end
-  std::vector<std::int64_t> last_;    // by allocation: when it is dead
+  std::vector<std::int64_t> moment_;  // by step: its begin; one more at the end
+  std::vector<std::int64_t> last_;    // by allocation: its death
   std::vector<bool> result_;          // by allocation: the caller keeps it
   std::vector<Life> lives_;           // by block
-  Bytes requested_{};                 // the most that is asked for at once, in the arena
-  Bytes headers_{};                   // and alignment: what the arena's load is more than that
+  Bytes requested_{};                 // maximum of the requested bytes in the arena
+  Bytes headers_{};  // headers and alignment: the arena's load minus the requested bytes
   ArenaLayout layout_;
 };
 
-/// `results`: how many of the step's outputs are what the loss function returns; the others are
-/// gradients. `enough`: a ArenaLayout::reserved() that is small enough, where packing may stop; 0:
-/// as small as it can be had.
+/// `results`: number of the step's outputs that the loss function returns; the other outputs are
+/// gradients. `enough`: packing may stop if ArenaLayout::reserved() is at most this; 0: as small as
+/// possible.
 [[nodiscard]] inline ArenaLayout layout_arena(const Recording& recording,
                                               const Rewriting& rewriting,
                                               const AllocationTrace& trace, std::size_t results,

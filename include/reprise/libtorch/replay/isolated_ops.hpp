@@ -1,13 +1,12 @@
 #pragma once
-// Times each distinct op of a recording once, on tensors made for it: a model of many equal blocks
+// Times each distinct op of a recording once, on tensors made for it. A model of many equal modules
 // is profiled in a fraction of a step.
 //
 //   ResNet-152: 50 bottleneck blocks, 1900 nodes, some 200 distinct (op, shapes, dtypes, scalars)
 //
-// The tensors are filled with what any op can digest: small positive numbers, and zeros where they
-// are integers (valid indices). Data that matters to an op's time (sparsity of indices, denormals)
-// is therefore not what the step has: the sum of the isolated times stands beside the sum in situ,
-// so that the difference shows.
+// The tensors have contents that every op accepts: small positive numbers, and zeros for integers
+// (valid indices). An op whose time depends on data (sparse indices, denormals) may take another
+// time in the step. The sum of the isolated times is therefore shown next to the sum in the step.
 
 #include <chrono>
 #include <cstddef>
@@ -31,7 +30,7 @@ struct IsolatedTimes {
   std::vector<Microseconds> time{};                  ///< by NodeId
   std::vector<std::vector<Microseconds>> samples{};  ///< by NodeId
   std::size_t distinct = 0;                          ///< ops that were run
-  /// ops that made tensors did not suit; they keep their time at capture
+  /// ops that did not accept the tensors; they keep the time of the capture
   std::size_t failed = 0;
 };
 
@@ -95,7 +94,7 @@ inline std::vector<Microseconds> time_one(const Recording& recording, const Call
   IsolatedTimes result;
   result.time.resize(recording.calls.size());
   result.samples.resize(recording.calls.size());
-  std::map<std::string, std::size_t> first;  // signature -> the call that was run for it
+  std::map<std::string, std::size_t> first;  // signature -> the call that was timed
   for (std::size_t i = 0; i < recording.calls.size(); ++i) {
     if (options.stop.stop_requested())
       throw Error(Errc::cancelled, "profiling was cancelled; the model is as it was");
@@ -107,7 +106,7 @@ inline std::vector<Microseconds> time_one(const Recording& recording, const Call
       ++result.distinct;
       try {
         result.samples[i] = time_one(recording, call, options);
-      } catch (const c10::Error&) {  // an op may find its arguments unreasonable
+      } catch (const c10::Error&) {  // an op may reject its arguments
         ++result.failed;
         result.samples[i].assign(options.runs, call.time);
       }

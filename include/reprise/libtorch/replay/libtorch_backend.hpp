@@ -1,12 +1,12 @@
 #pragma once
-// LibTorchBackend makes programs that run: the last stage of the pipeline, for a captured step.
+// LibTorchBackend compiles runnable programs: the last stage of the pipeline, for a captured step.
 //
 //   auto captured = capture(model, loss_fn, x, y);
 //   auto plan     = Planner{}.plan(captured.graph(), {.budget = 4_GiB});
 //   auto program  = Rewriter<LibTorchBackend<>>{}.rewrite(captured, plan);       // rewritten, linted, compiled
 //   auto loss     = run(program, x, y);                                         // .grad is filled
 //
-// Where lint refuses, it throws before anything is compiled: the programs that there are can still
+// If lint() refuses a rewriting, it throws before anything is compiled. Existing programs can still
 // be run.
 
 #include <utility>
@@ -20,8 +20,7 @@
 
 namespace reprise::replaying {
 
-/// Compiles captured steps into programs that run in a StepMemory, which it holds for whoever runs
-/// them.
+/// Compiles captured steps into programs. It owns the StepMemory in which they run.
 template <class StepMemoryPolicy = ArenaMemory>
 class LibTorchBackend {
   static_assert(is_step_memory<StepMemoryPolicy>());
@@ -32,15 +31,14 @@ class LibTorchBackend {
 
   LibTorchBackend() = default;
   explicit LibTorchBackend(Memory memory) : memory_(std::move(memory)) {}
-  /// For Rewriter::rewrite(graph, ...): the step whose graph that is.
+  /// For Rewriter::rewrite(graph, ...): the captured step of that graph.
   explicit LibTorchBackend(CapturedStep& step) : step_(&step) {}
 
   [[nodiscard]] Program compile(CapturedStep& step, const Rewriting& rewriting) const {
     return LibTorchProgram(step, rewriting);
   }
 
-  /// Throws Errc::bad_argument where the graph is not that of the step that the backend was made
-  /// for.
+  /// Throws Errc::bad_argument if the graph is not the graph of the backend's step.
   [[nodiscard]] Program compile(const StepGraph& graph, const Rewriting& rewriting) const {
     if (step_ == nullptr || &step_->graph() != &graph)
       throw Error(Errc::bad_argument,
@@ -49,7 +47,7 @@ class LibTorchBackend {
     return LibTorchProgram(*step_, rewriting);
   }
 
-  /// Where programs run that this backend has compiled.
+  /// The memory in which this backend's programs run.
   [[nodiscard]] Memory& memory() { return memory_; }
 
  private:
@@ -63,9 +61,9 @@ LibTorchBackend(CapturedStep&)->LibTorchBackend<>;
 
 static_assert(GraphBackend<LibTorchBackend<>>);
 
-/// Runs a program on the model that capture() was given, with new inputs: fills every .grad and
-/// returns the loss. Throws Errc::capture_failed where a number that the host reads is not what it
-/// was when the step was captured; nothing has changed then.
+/// Runs a program on the model of the capture, with new inputs. Writes every .grad and returns the
+/// loss. Throws Errc::capture_failed if a data-dependent number differs from the captured one;
+/// nothing has changed then.
 template <class... Inputs>
 [[nodiscard]] at::Tensor run(LibTorchProgram& program, const Inputs&... inputs) {
   const BoundTensors& bound = program.step().bound();

@@ -1,5 +1,5 @@
 #pragma once
-// Who looks on while a program runs: before and after each occurrence of a node.
+// An Observer is called before and after each occurrence of a node while a program runs.
 //
 //   struct Count {
 //     std::size_t ops = 0;
@@ -9,8 +9,8 @@
 //   Count count;
 //   program.run(bindings, count);
 //
-// `tensors()` gives what the op reads (before) or made (after). Asking for them costs, so an
-// observer asks only where it looks at them.
+// `tensors()` returns the op's operands (before) or results (after). The call takes time, so an
+// observer calls it only if it needs the tensors.
 
 #include <cstddef>
 #include <vector>
@@ -23,7 +23,7 @@ class Tensor;
 
 namespace reprise::replaying {
 
-/// What a program hands to an observer, for the concept alone.
+/// The argument that a program passes to an observer, for the concept only.
 using ObservedTensors = const std::vector<at::Tensor>& (*)();
 
 namespace observer_requirement {
@@ -43,7 +43,7 @@ concept after = requires(O& observer, const ObservedTensors& tensors) {
 template <class O>
 concept Observer = observer_requirement::before<O> && observer_requirement::after<O>;
 
-/// True; where O is no Observer, one line of the compiler's output says what it lacks.
+/// True. If O is no Observer, one line of the compiler's output says what it lacks.
 template <class O>
 [[nodiscard]] consteval bool is_observer() {
   static_assert(observer_requirement::before<O>,
@@ -55,7 +55,7 @@ template <class O>
   return Observer<O>;
 }
 
-/// The null model: looks at nothing.
+/// The null model: does nothing.
 struct NullObserver {
   template <class Tensors>
   void before(std::size_t /*occurrence*/, NodeId /*node*/, const Tensors& /*tensors*/) {}

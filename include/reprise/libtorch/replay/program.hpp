@@ -1,16 +1,14 @@
 #pragma once
-// A LibTorchProgram is a schedule made ready to run: for each occurrence the operator, its
-// arguments with the tensors left open, the slots that they come from and go to, and what to free
-// afterwards.
+// A LibTorchProgram is a compiled schedule. For each occurrence, it has the operator, its arguments
+// without the tensors, the slots of operands and results, and the slots to free afterwards.
 //
 //   schedule    conv            relu_           conv (again)
 //   run         s2 = conv(s0)   s3 = relu_(s2)  s4 = conv(s0)
-//   free after                  s2, s3 … where the rule says that their storage dies
+//   free after                  s2, s3 … when the rule says that their storage dies
 //
-// It runs below autograd, calling the same kernels as eager did: same bits. What the recorder noted
-// as depending on data on the host's side (.item(), a shape that data decides) is compared on the
-// way; where it differs, everything that the step has already changed is put back and run() says
-// so.
+// It runs below autograd and calls the same kernels as eager: same bits. Guards compare every
+// data-dependent value (.item(), a shape that data decides) with the captured one. If a value
+// differs, run() restores everything that the step has changed, and reports the difference.
 
 #include <cstdint>
 #include <cstring>
@@ -39,7 +37,7 @@
 
 namespace reprise::replaying {
 
-/// What a run is given: the tensors that stand for the persistent values of the graph.
+/// Arguments of a run: the tensors for the graph's persistent values.
 struct Bindings {
   std::span<const NamedTensor> parameters{};
   std::span<const NamedTensor> buffers{};
@@ -49,21 +47,21 @@ struct Bindings {
 
 struct RunOutcome {
   bool completed = false;
-  /// where not completed: the node at which the step left the graph
+  /// if not completed: the node at which the step diverged from the graph
   std::string difference{};
-  std::vector<at::Tensor> results{};    ///< what the loss function would have returned
-  std::vector<at::Tensor> gradients{};  ///< beside CapturedStep::gradient_of()
-  std::size_t workspace_changes = 0;    ///< nodes that took another workspace than known; now known
+  std::vector<at::Tensor> results{};    ///< the loss function's results
+  std::vector<at::Tensor> gradients{};  ///< in the order of CapturedStep::gradient_of()
+  std::size_t workspace_changes = 0;    ///< nodes whose workspace changed; the new one is now known
 };
 
 class LibTorchProgram {
  public:
-  /// Throws Errc::bad_schedule where the schedule breaks a rule. The captured step must outlive the
+  /// Throws Errc::bad_schedule if the schedule breaks a rule. The captured step must outlive the
   /// program.
   LibTorchProgram(CapturedStep& step, std::span<const NodeId> schedule)
       : LibTorchProgram(step, checked(step.graph(), schedule)) {}
 
-  /// Of a rewriting that lint() has let through: what LibTorchBackend calls.
+  /// For a rewriting that lint() has accepted: LibTorchBackend calls this constructor.
   LibTorchProgram(CapturedStep& step, const Rewriting& rewriting)
       : step_(&step), schedule_(schedule_of(rewriting)), peak_(rewriting.peak) {
     slots_.resize(rewriting.slots.size());
@@ -76,14 +74,13 @@ class LibTorchProgram {
     protect_before_guards();
   }
 
-  /// Peak above the persistent values: add it to what the allocator holds at the start to get the
-  /// predicted peak.
+  /// Peak above the persistent values. The predicted peak is this number plus the allocator's live
+  /// bytes at the start.
   [[nodiscard]] Bytes peak_above_base() const { return peak_ - step_->graph().persistent_bytes(); }
   [[nodiscard]] const Schedule& schedule() const { return schedule_; }
   [[nodiscard]] const CapturedStep& step() const { return *step_; }
 
-  /// What a run changes in place of what it is given, each once: buffers, gradients that are there
-  /// already, inputs.
+  /// Tensors that a run writes in place, each once: buffers, existing gradients, inputs.
   [[nodiscard]] std::vector<at::Tensor> written(const Bindings& bindings) {
     const SlotsCleared cleared{slots_};
     RunOutcome outcome;
@@ -101,8 +98,8 @@ class LibTorchProgram {
     return tensors;
   }
 
-  /// `memory`: where blocks come from, an ArenaMemory that was started with this program's layout
-  /// or AllocatorMemory.
+  /// `memory` provides the blocks: an ArenaMemory that was started with this program's layout, or
+  /// AllocatorMemory.
   template <class Looker = NullObserver, class Memory = AllocatorMemory>
   RunOutcome run(const Bindings& bindings, Looker&& observer = {}, Memory&& memory = {}) {
     static_assert(is_observer<std::remove_cvref_t<Looker>>() &&
@@ -154,16 +151,16 @@ class LibTorchProgram {
   struct Instruction {
     NodeId node{};
     const Call* call = nullptr;
-    bool again = false;  // a recomputation: side effects are left out
+    bool again = false;  // a recomputation: without side effects
     bool draws_again = false;
     bool saves_generator = false;
     std::vector<Fill> fills{};
     std::vector<Store> stores{};
     std::vector<std::uint32_t> frees{};
-    Bytes made{};                   // bytes of the storages that it brings
-    std::uint32_t over = no_index;  // the slot of the operand that its result is written over
+    Bytes made{};                   // bytes of the storages that it allocates
+    std::uint32_t over = no_index;  // the slot of the operand that its result overwrites
   };
-  /// One op's allocations; also where it throws.
+  /// The scope of one op's allocations; also if the op throws.
   template <class Memory>
   struct InMemory {
     Memory& memory;
@@ -192,7 +189,7 @@ class LibTorchProgram {
     return tensors;
   }
 
-  // ── making it ──────────────────────────────────────────────────────────────────────────────────
+  // ── compiling ──────────────────────────────────────────────────────────────────────────────────
 
   static Rewriting checked(const StepGraph& graph, std::span<const NodeId> schedule) {
     Rewriting rewriting = rewrite(graph, schedule);
@@ -226,8 +223,8 @@ class LibTorchProgram {
     instructions_.push_back(std::move(instruction));
   }
 
-  // A recomputed batch norm must not move the model's statistics again: it runs without them. Some
-  // that the step itself has made are written as any other argument is.
+  // A recomputed batch norm must not change the model's statistics again: it runs without them. If
+  // the step itself made the statistics, they are written like any other argument.
   bool is_statistic(const Instruction& instruction, const ArgumentSlot& read) const {
     return instruction.again && is_moved_statistic(*instruction.call, read) &&
            recording().values[recording().owner_of(read.value).index].persistent;
@@ -258,8 +255,7 @@ class LibTorchProgram {
     }
   }
 
-  // Whatever is changed before the last comparison with the host has to be put back where that
-  // comparison fails.
+  // Everything that is written before the last guard must be restored if that guard fails.
   void protect_before_guards() {
     std::size_t last = 0;
     for (std::size_t i = 0; i < instructions_.size(); ++i)
@@ -272,13 +268,13 @@ class LibTorchProgram {
     }
   }
 
-  // What LibTorch has not declared itself may decide shapes by data without saying so.
+  // An op of another library may have data-dependent shapes without declaring that.
   static bool is_guard(const Call& call) {
     return call.kind == CallKind::op && (call.facts->reads_to_host || call.facts->dynamic_shape ||
                                          !call.facts->name.starts_with("aten::"));
   }
 
-  // ── running it ─────────────────────────────────────────────────────────────────────────────────
+  // ── running ────────────────────────────────────────────────────────────────────────────────────
 
   bool bind(const Bindings& bindings, RunOutcome& outcome) {
     for (std::size_t i = 0; i < bind_.size(); ++i) {
@@ -343,7 +339,7 @@ class LibTorchProgram {
     return same_shapes(instruction, outcome);
   }
 
-  // What the result is written over is of no use afterwards, whether or not it was.
+  // The operand that the result may overwrite is not read afterwards, overwritten or not.
   void run_op(const Instruction& instruction, std::vector<c10::IValue>& stack) {
     const Call& call = *instruction.call;
     if (instruction.over == no_index) return call.op->redispatchBoxed(call.keys, &stack);
@@ -371,8 +367,8 @@ class LibTorchProgram {
     slots_[store.slot] = tensor_over(source.storage(), geometry, source);
   }
 
-  // An argument may lie elsewhere in its storage than when it was recorded (one batch after the
-  // other of one large tensor); in bytes.
+  // Difference between an argument's offset now and at the capture, in bytes: a program may get one
+  // batch after the other of one large tensor.
   static std::int64_t moved_by(const at::Tensor& now, const Geometry& recorded) {
     return (now.storage_offset() - recorded.offset) * static_cast<std::int64_t>(now.element_size());
   }
@@ -384,7 +380,8 @@ class LibTorchProgram {
     slots_[instruction.stores.front().slot] = target;
   }
 
-  // Below autograd nobody counts writes; a tensor that outlives the step must know of them.
+  // Below autograd, writes do not change a tensor's version. A tensor that outlives the step needs
+  // it.
   void bump(ValueId v) {
     const std::uint32_t slot = bind_[v.index];
     if (slot != no_index && slots_[slot].defined())
@@ -422,8 +419,8 @@ class LibTorchProgram {
                            Recording::label(*instruction.call) + ") made a tensor of shape " +
                            c10::str(made.sizes()) + ", not " +
                            c10::str(at::IntArrayRef(known.sizes));
-      // Nothing was saved before it, so nothing can be put back: better no result than one that
-      // draws or counts twice.
+      // No snapshot was taken before this op, so nothing can be restored. An error is better than a
+      // result that draws or counts twice.
       if (!is_guard(*instruction.call))
         throw Error(Errc::capture_failed,
                     outcome.difference +
@@ -446,14 +443,14 @@ class LibTorchProgram {
     const std::size_t results = step_->result_count();
     for (std::size_t k = 0; k < result_slots_.size(); ++k) {
       at::Tensor& slot = slots_[result_slots_[k]];
-      // not the model's own tensor, should it be one
+      // detached, because it may be a tensor of the model's own
       if (k < results) outcome.results.push_back(slot.tensor_data());
       else if (k < results + step_->gradient_of().size()) outcome.gradients.push_back(slot);
     }
     if (outcome.workspace_changes > 0) peak_ = simulate(step_->graph(), schedule_).peak;
   }
 
-  // What the step changes before its last comparison with the host.
+  // Copies what the step writes before its last guard.
   [[nodiscard]] std::optional<StepSnapshot> save() const {
     if (protected_.empty() && !protects_generator_) return std::nullopt;
     std::vector<at::Tensor> tensors;
@@ -466,8 +463,8 @@ class LibTorchProgram {
   Bytes peak_{};
   std::vector<Instruction> instructions_;
   std::vector<at::Tensor> slots_;    // by value instance
-  std::vector<std::uint32_t> bind_;  // by value: the slot of a persistent one
-  std::vector<at::Tensor> scalars_;  // by value: of Origin::scalar
+  std::vector<std::uint32_t> bind_;  // by value: the slot of a persistent value
+  std::vector<at::Tensor> scalars_;  // by value: for Origin::scalar
   std::vector<std::uint32_t> result_slots_;
   std::vector<ValueId> protected_;
   bool protects_generator_ = false;

@@ -1,5 +1,6 @@
 #pragma once
-// What a program asks of its memory: where the blocks of a step lie, from run to run.
+// StepMemory is what a program requires of its memory: it provides the blocks of a step in every
+// run.
 //
 //   struct Mine : AllocatorMemory {                             the smallest: every block from the allocator
 //     void start(const ArenaLayout&) { ++runs; }
@@ -7,7 +8,7 @@
 //   };
 //   TrainStep step{model, loss_fn, {}, DefaultPipeline{}.with(Rewriter{LibTorchBackend{Mine{}}})};
 //
-// ArenaMemory (arena.hpp) keeps one block with planned addresses; AllocatorMemory is the null
+// ArenaMemory (arena.hpp) has one memory range with planned addresses; AllocatorMemory is the null
 // model.
 
 #include <concepts>
@@ -25,10 +26,10 @@ namespace reprise::replaying {
 
 struct ArenaLayout;
 
-/// What one run took from the arena.
+/// Counts of one run's blocks.
 struct ArenaUse {
   std::int64_t taken = 0;      ///< blocks at planned addresses
-  std::int64_t fallbacks = 0;  ///< that had to come from the allocator
+  std::int64_t fallbacks = 0;  ///< misses: blocks from the allocator
 };
 
 namespace step_memory_requirement {
@@ -67,13 +68,11 @@ concept use = requires(M& memory) {
 };
 }  // namespace step_memory_requirement
 
-/// StepMemory requires: (1) to be movable; (2) plans_addresses: whether start() is given a layout
-/// at
-/// all; (3) start(layout), before each run; (4) begin(i) and end() around what op i of the program
-/// allocates; (5) hand_over(gradients), after the run; (6) settle(): what was handed over and is
-/// still alive must not lie where the next run writes; (7) release(): gives the memory back until
-/// the next run; (8) capacity() -> Bytes: held between two steps; (9) use() -> ArenaUse, of the
-/// last run.
+/// StepMemory requires: (1) to be movable; (2) plans_addresses: whether start() gets a layout; (3)
+/// start(layout), before each run; (4) begin(i) and end() around the allocations of the program's
+/// op i; (5) hand_over(gradients), after the run; (6) settle(): gradients that are still alive must
+/// not be where the next run writes; (7) release(): frees the memory until the next run; (8)
+/// capacity() -> Bytes: kept between two steps; (9) use() -> ArenaUse, of the last run.
 template <class M>
 concept StepMemory = std::movable<M> && step_memory_requirement::plans_addresses<M> &&
     step_memory_requirement::start<M> && step_memory_requirement::begin_end<M> &&
@@ -81,7 +80,7 @@ concept StepMemory = std::movable<M> && step_memory_requirement::plans_addresses
     step_memory_requirement::release<M> && step_memory_requirement::capacity<M> &&
     step_memory_requirement::use<M>;
 
-/// True; where M is no StepMemory, one line of the compiler's output says what it lacks.
+/// True. If M is no StepMemory, one line of the compiler's output says what it lacks.
 template <class M>
 [[nodiscard]] consteval bool is_step_memory() {
   static_assert(std::movable<M>,

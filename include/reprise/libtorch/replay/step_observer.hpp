@@ -1,11 +1,11 @@
 #pragma once
-// What is measured while a program runs: the time of each op where it is asked for, and memory
-// through a probe of the user's choice.
+// A StepObserver measures a running program: the time of each op if asked to, and memory through a
+// probe of the user's choice.
 //
 //   StepObserver observer{profiler, /*timed=*/true};
 //   profiler.timer().begin_run(schedule.size());
 //   program.run(bindings, observer, memory);
-//   by_node(profiler.timer().end_run(), schedule, graph.node_count());      a node that ran three times: the mean of the three
+//   by_node(profiler.timer().end_run(), schedule, graph.node_count());      for a node with three occurrences: the mean of the three
 
 #include <concepts>
 #include <cstddef>
@@ -18,10 +18,10 @@
 
 namespace reprise::replaying {
 
-/// Hands the ops of a replay to the pipeline's profiler.
+/// Calls the pipeline's profiler for the ops of a replay.
 template <class T, class P>
 struct StepObserver {
-  /// The allocator counts by itself; every other probe is asked around each op.
+  /// The allocator counts by itself; every other probe is called around each op.
   static constexpr bool asks_probe = !std::same_as<P, AllocatorProbe>;
 
   Profiler<T, P>& profiler;

@@ -1,9 +1,9 @@
 #pragma once
-// Runs a captured step for a profiler, as often as it likes, and leaves no trace: parameters,
-// buffers, gradients, inputs and the generator are what they were, bit for bit, also when a run is
-// cancelled.
+// A StepRunner runs a captured step for a profiler any number of times, and restores all state:
+// parameters, buffers, gradients, inputs and the generator, bit for bit. It does so even if a run
+// is cancelled.
 //
-//   Profiler<SteadyTimer, AllocatorProbe>{}.run(captured)  ──make_runner──▶  StepRunner: save ─ run ─ run ─ run ─ put back
+//   Profiler<SteadyTimer, AllocatorProbe>{}.run(captured)  ──make_runner──▶  StepRunner: save ─ run ─ run ─ run ─ restore
 
 #include <algorithm>
 #include <chrono>
@@ -40,7 +40,7 @@ class StepRunner {
   }
 
   ~StepRunner() {
-    limit_.reset();  // brings everything back
+    limit_.reset();  // fetches everything
     for (Saved& saved : saved_)
       std::memcpy(saved.tensor.storage().mutable_data(), saved.bytes.data(), saved.bytes.size());
     generator_.restore();
@@ -61,7 +61,8 @@ class StepRunner {
                   "the step could not be run again as it was captured: " + outcome.difference);
   }
 
-  /// What the runner knows beside the profiler: transfers, isolated times, the allocator's base.
+  /// Adds the runner's own data to the profile: transfers, isolated times, the allocator's start
+  /// bytes.
   void complete(Profile& profile) {
     profile.base = base_;
     profile.storages.resize(graph().storage_count());
@@ -109,8 +110,8 @@ class StepRunner {
     saved_.push_back({tensor, {bytes, bytes + tensor.storage().nbytes()}});
   }
 
-  // A run that compares with the host on its way copies what it writes before that, and may put it
-  // back: by pointer.
+  // A run with guards copies what it writes before its last guard, and may restore it through a
+  // pointer.
   void bring_in_written() {
     std::vector<at::Tensor> tensors;
     for (const Saved& saved : saved_) tensors.push_back(saved.tensor);
@@ -132,7 +133,8 @@ class StepRunner {
       storage_of_[graph().value(outputs[k]).storage.index] = limit_->find(results[k]);
   }
 
-  // An op that runs into the limit waits for others to be moved out: that is not its own time.
+  // An op that reaches the limit waits while other storages are spilled: this is not the op's own
+  // time.
   void take_out_moving(Profile& profile) const {
     const std::size_t first = moving_.size() - profile.runs;  // warm-up runs come first
     for (std::size_t i = 0; i < profile.nodes.size(); ++i) {
@@ -158,7 +160,7 @@ class StepRunner {
     }
   }
 
-  // What was not moved: one block of each size is written and read back.
+  // For storages that were not spilled: one block of each size is written and read back.
   void fill_in_transfers(Profile& profile) const {
     SpillFile file(options_.spill_folder);
     std::map<std::int64_t, std::pair<Microseconds, Microseconds>> known;
@@ -176,7 +178,7 @@ class StepRunner {
     if (profile.bandwidth_in == 0) profile.bandwidth_in = all.bandwidth_in();
   }
 
-  /// Larger storages are not worth the seconds: their time is scaled up from this size.
+  /// Larger storages would take seconds: their time is scaled up from this size.
   static constexpr Bytes largest_block{std::int64_t{64} << 20};
 
   static std::pair<Microseconds, Microseconds> measure_transfer(SpillFile& file, Bytes bytes,
@@ -219,8 +221,8 @@ class StepRunner {
   Bytes base_;
   std::vector<Saved> saved_;
   std::unique_ptr<MemoryLimit> limit_;
-  std::vector<StorageIndex> storage_of_;  // by StorageId: in the limit's table
-  // by run and node: what moving others out took inside the op
+  std::vector<StorageIndex> storage_of_;  // by StorageId: the index in the limit's table
+  // by run and node: time of spilling other storages during the op
   std::vector<std::vector<Microseconds>> moving_;
   Microseconds moving_before_{};
 };
@@ -229,7 +231,7 @@ class StepRunner {
 
 namespace reprise::recording {
 
-/// Found by Profiler::run, beside the step's type.
+/// Found by Profiler::run through the step's type.
 [[nodiscard]] inline replaying::StepRunner make_runner(CapturedStep& step,
                                                        const profiling::ProfileOptions& options) {
   return replaying::StepRunner(step, options);

@@ -1,11 +1,11 @@
 #pragma once
-// What a step changes in place (buffers, gradients that are there already, the generator), copied
-// so that it can be put back: where a replay finds out halfway that it is not the captured step,
-// and where one step is run twice to be compared.
+// A StepSnapshot copies what a step changes in place (buffers, existing gradients, the generator)
+// and can restore it. It serves a replay whose guard fails halfway, and a comparison that runs one
+// step twice.
 //
 //   const StepSnapshot before(written);
-//   program.run(…);                        moves batch norm's statistics
-//   before.restore();                      as if it had not run
+//   program.run(…);                        changes batch norm's statistics
+//   before.restore();                      as if the program had not run
 
 #include <cstddef>
 #include <cstring>
@@ -18,8 +18,7 @@
 
 namespace reprise::replaying {
 
-/// Copies of what a step changes in place, and the generator: kept outside LibTorch's allocator,
-/// put back on demand.
+/// The copies are outside of LibTorch's allocator.
 class StepSnapshot {
  public:
   explicit StepSnapshot(std::vector<at::Tensor> tensors)
@@ -34,7 +33,7 @@ class StepSnapshot {
       std::memcpy(tensors_[i].storage().mutable_data(), bytes_[i].data(), bytes_[i].size());
     generator_.restore();
   }
-  /// Whether everything is now as it was then.
+  /// Whether everything is now as in the snapshot.
   [[nodiscard]] bool holds_now() const {
     for (std::size_t i = 0; i < tensors_.size(); ++i)
       if (std::memcmp(tensors_[i].storage().data(), bytes_[i].data(), bytes_[i].size()) != 0)

@@ -1,5 +1,5 @@
 #pragma once
-// What LibTorch's CPU allocator holds around each op, to the byte.
+// AllocatorProbe reads the live bytes of LibTorch's CPU allocator around each op, to the byte.
 
 #include <reprise/libtorch/device/cpu/counting_allocator.hpp>
 #include <reprise/profile/concepts.hpp>

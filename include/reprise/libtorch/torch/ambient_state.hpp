@@ -1,5 +1,6 @@
 #pragma once
-// What a function's results depend on beside its arguments: generators, autocast, grad mode.
+// AmbientState is the state on which a function's results depend in addition to its arguments:
+// generators, autocast, grad mode.
 //
 // ```cpp
 // AmbientState then = AmbientState::now();
@@ -24,14 +25,14 @@
 
 namespace reprise::tensors {
 
-/// A generator beside the default one of the CPU, with a copy of what it was.
+/// A generator other than the CPU's default generator, with a copy of its state.
 struct GeneratorCopy {
   at::Generator generator;
   at::Generator copy;
 
   explicit GeneratorCopy(at::Generator g) : generator(std::move(g)), copy(generator.clone()) {}
   void restore() {
-    // the state travels as a tensor
+    // the state is a tensor
     const c10::impl::ExcludeDispatchKeyGuard unseen(DispatchHook::above());
     generator.set_state(copy.get_state());
   }
@@ -63,7 +64,7 @@ struct AutocastState {
 
 struct AmbientState {
   GeneratorState generator{};
-  /// generators beside the default one, as they were when they were first drawn from
+  /// other generators, in the state before their first draw
   std::vector<GeneratorCopy> others{};
   AutocastState autocast{};
   bool grad_mode = true;
@@ -73,7 +74,7 @@ struct AmbientState {
   }
 };
 
-/// Until the end of the block, everything is as it was then.
+/// Until the end of its scope, the state is the former one.
 class [[nodiscard]] AmbientScope {
  public:
   explicit AmbientScope(AmbientState& then) : before_(AmbientState::now()) {

@@ -1,6 +1,6 @@
 #pragma once
-// Sees every op that LibTorch runs below autograd on this thread: forward, backward and optimizer
-// alike.
+// A DispatchHook sees every op that LibTorch runs below autograd on this thread: forward, backward
+// and optimizer.
 //
 // ```cpp
 // struct Printer : DispatchHook {
@@ -13,9 +13,10 @@
 // printer.switch_on();
 // ```
 //
-// How: a boxed fallback on a dispatch key that LibTorch leaves free (Fake), registered once per
-// process and switched on for one thread at a time. Autograd and autocast lie above that key, so
-// what is seen is what runs; what an op calls inside itself is not seen.
+// It is a boxed fallback on a dispatch key that LibTorch leaves free (Fake). The fallback is
+// registered once per process and switched on for one thread at a time. Autograd and autocast are
+// above that key, so the hook sees the ops that run. It does not see what an op calls inside
+// itself.
 
 #include <atomic>
 #include <memory>
@@ -43,18 +44,18 @@ class DispatchHook {
   DispatchHook(const DispatchHook&) = delete;
   DispatchHook& operator=(const DispatchHook&) = delete;
 
-  /// Must run the op, by redispatching it with `below`. The hook itself is off meanwhile.
+  /// Must run the op, by redispatching it with `below`. The hook is off meanwhile.
   virtual void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet below,
                      torch::jit::Stack& stack) = 0;
 
-  /// Throws Errc::bad_argument where another hook is on.
+  /// Throws Errc::bad_argument if another hook is on.
   static void refuse_inside_another() {
     if (current() != nullptr)
       throw Error(Errc::bad_argument,
                   "a step is already being recorded on this thread: a MemoryBudget's step, "
                   "capture() or TrainStep cannot be used inside another one");
   }
-  /// The same, and Errc::capture_failed where another library has taken the key.
+  /// The same; also throws Errc::capture_failed if another library uses the key.
   void switch_on() {
     refuse_inside_another();
     register_fallback();
@@ -63,8 +64,8 @@ class DispatchHook {
     key_.emplace(key);
   }
 
-  /// On top of the hook that is on, if there is one: that one sees an op when this one hands it to
-  /// below().
+  /// Switches on above the hook that is on, if there is one. That hook sees an op when this one
+  /// passes the op to below().
   void switch_on_above() {
     register_fallback();
     below_ = current();
@@ -80,7 +81,7 @@ class DispatchHook {
     here().own = std::exchange(own_below_, nullptr);
   }
 
-  /// On this thread, perhaps below others.
+  /// Whether it is on for this thread, perhaps below other hooks.
   [[nodiscard]] bool is_on() const {
     for (const DispatchHook* hook = current(); hook != nullptr; hook = hook->below_)
       if (hook == this) return true;
@@ -88,22 +89,22 @@ class DispatchHook {
   }
   [[nodiscard]] DispatchHook* below() const { return below_; }
 
-  /// Runs the op as `hook` does; just runs it where there is none.
+  /// Runs the op through `hook`; without a hook, only runs the op.
   static void run_in(DispatchHook* hook, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                      torch::jit::Stack& stack) {
     if (hook != nullptr) hook->on_op(op, keys, stack);
     else op.redispatchBoxed(keys, &stack);
   }
 
-  /// The hook that is on; none where there is none.
+  /// The hook that is on; null if there is none.
   [[nodiscard]] static DispatchHook* current() {
     const ThisThread& thread = here();
     if (thread.own != nullptr || !thread.joined) return thread.own;
     return thread.joined->load();
   }
 
-  /// Lets the hook see the ops of another thread, from there, for as long as this is in scope or
-  /// the hook is on.
+  /// The hook sees the ops of another thread while this object is in scope there and the hook is
+  /// on.
   class Joined {
    public:
     explicit Joined(const DispatchHook& hook) {
@@ -123,7 +124,8 @@ class DispatchHook {
     std::optional<c10::impl::IncludeDispatchKeyGuard> key_;
   };
 
-  /// What a program that calls ops as they were seen excludes: everything from the key upwards.
+  /// Keys that a program excludes when it calls recorded ops: everything from the hook's key
+  /// upwards.
   [[nodiscard]] static c10::DispatchKeySet above() {
     return c10::DispatchKeySet(c10::DispatchKeySet::FULL) -
            c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);
@@ -132,7 +134,7 @@ class DispatchHook {
  private:
   static constexpr c10::DispatchKey key = c10::DispatchKey::Fake;
 
-  // outlives the hook, so that a thread that has joined it never sees a dead one
+  // outlives the hook, so that a thread that has joined it never uses a dead hook
   using Shared = std::atomic<DispatchHook*>;
   struct ThisThread {
     DispatchHook* own = nullptr;
@@ -148,7 +150,7 @@ class DispatchHook {
     const c10::impl::ExcludeDispatchKeyGuard once(key);
     const c10::DispatchKeySet below =
         keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);
-    // none: the key came from a thread that has a hook, autograd hands its settings on
+    // current() may be null: autograd has passed the key on from a thread that has a hook
     run_in(current(), op, below, *stack);
   }
 
@@ -161,8 +163,8 @@ class DispatchHook {
     return once;
   }
 
-  // Shared objects that each include this header, and threads, share the flag: the first one to get
-  // here registers, for good.
+  // Shared objects that include this header, and all threads, share the flag. The first caller
+  // registers, for good.
   static void register_fallback() {
     const std::lock_guard lock(registration().guard);
     if (registration().done) return;
@@ -180,7 +182,7 @@ class DispatchHook {
 
   std::optional<c10::impl::IncludeDispatchKeyGuard> key_;
   DispatchHook* below_ = nullptr;
-  // the same, unless that is a step of another thread that this one has joined
+  // the same, except for another thread's step that this thread has joined
   DispatchHook* own_below_ = nullptr;
   std::shared_ptr<Shared> on_other_threads_ = std::make_shared<Shared>(nullptr);
 };

@@ -1,6 +1,6 @@
 #pragma once
-// The state of the default CPU generator, kept outside LibTorch's allocator (Generator::get_state
-// makes a tensor, which would count).
+// GeneratorState is the state of the default CPU generator. It is kept outside LibTorch's
+// allocator, because the tensor of Generator::get_state would count as live bytes.
 
 #include <mutex>
 #include <optional>

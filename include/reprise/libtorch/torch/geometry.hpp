@@ -1,6 +1,6 @@
 #pragma once
-// How a tensor lies in its storage: everything needed to make the same tensor again over the same
-// bytes.
+// A Geometry is a tensor's position in its storage: everything that is needed to make an equal
+// tensor over the same bytes.
 //
 //   h.select(1, 0) of a 4 × 8 float tensor h     {.sizes = {4}, .strides = {8}, .offset = 0, .dtype = float}
 //
@@ -24,7 +24,7 @@ struct Geometry {
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   bool conjugate = false;
   bool negative = false;
-  /// stands for a plain number, which does not take part in type promotion as a tensor does
+  /// the tensor is a wrapped number, which does not take part in type promotion as a tensor does
   bool wrapped_number = false;
 
   bool operator==(const Geometry& other) const {
@@ -60,9 +60,9 @@ struct Geometry {
          g.wrapped_number == t.unsafeGetTensorImpl()->is_wrapped_number();
 }
 
-/// A tensor over `storage` that lies in it as `g` says; it knows nothing of autograd's graph.
-/// `like` gives the dispatch keys. The keys of autograd stay: a tensor without them is an inference
-/// tensor, whose writes nobody may count.
+/// A tensor over `storage` with the geometry `g` and no autograd graph. `like` gives the dispatch
+/// keys. The autograd keys stay: without them, the tensor would be an inference tensor, which
+/// counts no writes.
 [[nodiscard]] inline at::Tensor tensor_over(c10::Storage storage, const Geometry& g,
                                             const at::Tensor& like) {
   const c10::DispatchKeySet keys =

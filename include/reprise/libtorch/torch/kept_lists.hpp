@@ -1,14 +1,14 @@
 #pragma once
-// Lists among the arguments of ops, as a recording keeps them: of numbers (strides, paddings,
-// shapes) each once, of tensors their lengths.
+// kept_list() stores lists among the arguments of recorded ops: a list of numbers (strides,
+// paddings, shapes) once for all calls. blank_list() stores the length of a list of tensors.
 //
-//   convolution(x, w, b, [1, 1], [1, 1], [1, 1], …)      three lists that LibTorch makes anew for every call; all are this one:
-//   kept_list([1, 1])                                     the list that was kept when it was first seen
+//   convolution(x, w, b, [1, 1], [1, 1], [1, 1], …)      three lists, which LibTorch makes anew for every call
+//   kept_list([1, 1])                                     the same list for all of them: the first that was seen
 //
-// A recording keeps the arguments of its calls. A list of its own for each would lie in the heap
-// between the blocks of the step's tensors until the step ends: holes that these leave behind then
-// fit nothing, new memory is taken, and its pages are faulted in. Tensors are never held beyond
-// their op: the recording knows them as values.
+// A recording keeps the arguments of its calls. A list per call would be in the heap between the
+// blocks of the step's tensors until the step ends. Freed blocks would leave holes that no block
+// fits, and new memory would have to be faulted in. Tensors are never kept beyond their op, because
+// the recording refers to them as values.
 
 #include <array>
 #include <cstddef>
@@ -22,9 +22,9 @@
 
 namespace reprise::tensors {
 
-/// The same list of integers, perhaps one that was kept earlier. Nobody may write to it.
+/// An equal list of integers, perhaps one that was kept earlier. It must not be written.
 [[nodiscard]] inline const c10::IValue& kept_list(const c10::IValue& list) {
-  // by hash: a newer list takes an older one's place
+  // by hash: a newer list replaces an older one
   thread_local std::array<c10::IValue, 256> kept;
   std::uint64_t hash = 14695981039346656037ull;
   const auto items = list.toListRef();
@@ -48,7 +48,7 @@ namespace reprise::tensors {
   return false;
 }
 
-/// The same list with nothing in it: undefined tensors, or none where the list holds optional ones.
+/// A list of the same length without tensors: undefined tensors, or none for optional tensors.
 [[nodiscard]] inline c10::IValue blank_list(const c10::IValue& list) {
   const std::size_t count = list.toListRef().size();
   if (list.isTensorList()) {

@@ -1,7 +1,6 @@
 #pragma once
-// What a step needs to know of a model: its parameters and buffers by name, and which of its
-// modules are training. Works with torch::nn modules and their holders, and with a plain list of
-// parameters; needs none of torch::nn's headers.
+// ModelTensors lists a model's parameters and buffers by name. It accepts torch::nn modules, their
+// holders and plain lists of parameters, and needs no header of torch::nn.
 
 #include <memory>
 #include <string>
@@ -24,7 +23,7 @@ struct ModelTensors {
   std::vector<NamedTensor> buffers{};
 };
 
-/// A module, or something that points to one.
+/// A module, or a pointer to a module.
 template <class Model>
 concept ModuleLike = requires(Model& m) {
   m->named_parameters();
@@ -33,7 +32,7 @@ concept ModuleLike = requires(Model& m) {
   m->is_training();
 };
 
-/// A list of the tensors to be trained, for steps that are plain functions.
+/// A list of the tensors to train, for steps that are plain functions.
 template <class Model>
 concept ParameterList = requires(Model& m) {
   std::vector<at::Tensor>(m);

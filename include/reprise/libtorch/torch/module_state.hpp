@@ -1,6 +1,6 @@
 #pragma once
-// What of a model's modules decides which ops a step runs, beside its parameters' shapes: which
-// modules there are, which of them train, and the options of LibTorch's own.
+// A ModuleReader reads the state of a model's modules that decides which ops a step runs: which
+// modules there are, which of them train, and the options of LibTorch's own modules.
 //
 // ```cpp
 // ModuleReader reader;
@@ -8,11 +8,10 @@
 // reader.add(bytes, *dropout);   // type, address, whether it trains, p and inplace, member tensors
 // ```
 //
-// LibTorch's modules keep their options in a public member, as functions named after what they
-// hold: every name that any of them has is asked for here, so that a module's options are those of
-// the names that it knows. Which of LibTorch's types a module is (or derives from) is found out
-// once for each C++ type. Options of modules that the user has written are theirs: nobody can see
-// these.
+// LibTorch's modules have their options in a public member, with a function for each option. The
+// reader asks for every name that any module has, so a module's options are the names that it
+// knows. Each C++ type is examined once for the LibTorch type that it is or derives from. Options
+// of modules that the user has written cannot be seen.
 
 #include <array>
 #include <bit>
@@ -52,10 +51,10 @@ void add_option(SignatureBytes& bytes, const Option& option) {
     bytes.add(std::bit_cast<std::int64_t>(static_cast<double>(option)));
   else if constexpr (std::is_convertible_v<Option, std::string>) bytes.add(std::string(option));
   else if constexpr (std::is_base_of_v<at::Tensor, Option>) bytes.add_identity(option);
-  else if constexpr (IsFunction<Option>::value) {  // what it has captured cannot be compared
+  else if constexpr (IsFunction<Option>::value) {  // its captures cannot be compared
     bytes.add(static_cast<bool>(option));
     bytes.add_address(&option.target_type());
-  } else if constexpr (requires { option.valueless_by_exception(); }) {  // one of several
+  } else if constexpr (requires { option.valueless_by_exception(); }) {  // a std::variant
     bytes.add(static_cast<std::int64_t>(option.index()));
     std::visit([&bytes](const auto& chosen) { add_option(bytes, chosen); }, option);
   } else if constexpr (requires {
@@ -76,11 +75,11 @@ void add_option(SignatureBytes& bytes, const Option& option) {
                      }) {
     add_option(bytes, option.first);
     add_option(bytes, option.second);
-    // torch::kMean and its kind
+    // torch::kMean and other enumerators
   } else static_assert(std::is_empty_v<Option>, "an option of a type that is not known here");
 }
 
-/// All options that go by these names.
+/// Reads all options with these names.
 template <class Options>
 void add_options(SignatureBytes& bytes, const Options& o) {
   const auto add = [&bytes](const auto& option) { add_option(bytes, option); };
@@ -201,7 +200,7 @@ void add_options(SignatureBytes& bytes, const Options& o) {
 }
 
 /// The tensors that a module computes with are its members: `linear->weight = other` does not
-/// register the other one.
+/// register `other`.
 template <class Module>
 void add_members(SignatureBytes& bytes, const Module& m) {
   if constexpr (requires { m.weight; }) bytes.add_identity(m.weight);
@@ -231,12 +230,12 @@ void add_module(SignatureBytes& bytes, const void* module) {
   add_members(bytes, m);
 }
 
-/// LibTorch's modules that have options or members of their own.
+/// LibTorch's modules with options or members of their own.
 using ModulesWithOptions = std::tuple<
-    // most models have these
+    // most models have these modules
     torch::nn::LinearImpl, torch::nn::ReLUImpl, torch::nn::Conv2dImpl, torch::nn::BatchNorm2dImpl,
     torch::nn::DropoutImpl, torch::nn::LayerNormImpl, torch::nn::GELUImpl, torch::nn::EmbeddingImpl,
-    // the others
+    // the other modules
     torch::nn::Conv1dImpl, torch::nn::Conv3dImpl, torch::nn::ConvTranspose1dImpl,
     torch::nn::ConvTranspose2dImpl, torch::nn::ConvTranspose3dImpl, torch::nn::BatchNorm1dImpl,
     torch::nn::BatchNorm3dImpl, torch::nn::InstanceNorm1dImpl, torch::nn::InstanceNorm2dImpl,
@@ -275,7 +274,7 @@ using ModulesWithOptions = std::tuple<
     torch::nn::PoissonNLLLossImpl, torch::nn::MarginRankingLossImpl, torch::nn::NLLLossImpl,
     torch::nn::CrossEntropyLossImpl, torch::nn::BCEWithLogitsLossImpl>;
 
-/// Reads modules, and remembers how each C++ type is to be read.
+/// Reads modules, and remembers for each C++ type how to read it.
 class ModuleReader {
  public:
   void add(SignatureBytes& bytes, const torch::nn::Module& module) {
@@ -291,7 +290,7 @@ class ModuleReader {
   }
 
  private:
-  /// Where in an object of one C++ type LibTorch's module lies, and how that is read; none where it
+  /// Offset of LibTorch's module in an object of one C++ type, and how to read it; none if the type
   /// is no module with options.
   struct Part {
     void (*add)(SignatureBytes&, const void*) = nullptr;
@@ -315,7 +314,7 @@ class ModuleReader {
   std::unordered_map<const std::type_info*, Part> known_;
 };
 
-/// Of the model and all that is in it.
+/// The state of the model and of all modules in it.
 template <class Model>
 [[nodiscard]] std::string module_state(ModuleReader& reader, const Model& model) {
   SignatureBytes bytes;

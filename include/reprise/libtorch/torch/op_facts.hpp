@@ -1,12 +1,13 @@
 #pragma once
-// What an operator's schema and tags say about running it, looked up once per operator.
+// OpFacts are what an operator's schema and tags say about running it, looked up once per operator.
 //
 //   facts_of(relu_handle)                 {.name = "aten::relu_", .writes = {true}}
 //   facts_of(native_batch_norm_handle)    {.writes = {false × 8}, .statistics = {3, 4}, .training = 5}
 //
-// Some operators do not say what they do: native_batch_norm and its kin move the running
-// statistics, which no alias annotation tells; rrelu_with_noise writes its noise, and LibTorch
-// before 2.6 does not say so; _unsafe_view aliases its input. The first two are listed here, the
+// Some schemas are incomplete. native_batch_norm and similar operators change the running
+// statistics without an alias annotation. rrelu_with_noise writes its noise, which LibTorch before
+// 2.6 does not declare. _unsafe_view aliases its input. The first two are listed here, the third is
+// found by comparing storages.
 // third is found by comparing storages.
 
 #include <algorithm>
@@ -29,36 +30,36 @@ namespace reprise::tensors {
 struct OpFacts {
   std::string name;          ///< with its namespace, without its overload: "aten::add_"
   std::vector<bool> writes;  ///< by argument: the schema says that it is written
-  std::size_t returns = 0;   ///< so many results
+  std::size_t returns = 0;   ///< number of results
   /// arguments that are written in training mode although the schema does not say so
   std::vector<std::size_t> statistics;
-  std::size_t training = 0;    ///< of such an op: the argument that says whether it trains
+  std::size_t training = 0;    ///< of such an op: index of the training argument
   bool random = false;         ///< draws from a generator
   bool dynamic_shape = false;  ///< the shape of its result depends on data
-  bool reads_to_host = false;  ///< returns something that depends on data and is no tensor
-  /// returns no tensor, and what it returns depends on shapes alone
+  bool reads_to_host = false;  ///< returns a data-dependent value that is no tensor
+  /// returns no tensor, and its result depends on shapes alone
   bool about_shapes_only = false;
-  /// goes with a composite op that reads lengths behind the dispatcher
+  /// part of a composite op that reads lengths behind the dispatcher
   bool hands_lengths_to_host = false;
-  /// what it makes is such lengths: LibTorch reads them by a pointer, whenever it likes
+  /// its result is such lengths: LibTorch reads them through a pointer at any time
   bool read_by_host = false;
-  /// reads no data: what it returns lies in what it was given
+  /// reads no data: its results are views of its operands
   bool views_only = false;
-  /// what it makes holds whatever lay there: empty, new_empty, ...
+  /// its result is uninitialised: empty, new_empty, ...
   bool unfilled = false;
-  /// makes a copy, or something of another tensor's shape, as hosts do that go on to fill it
+  /// makes a copy, or a tensor of another tensor's shape, which user code often writes afterwards
   bool makes_room = false;
   /// its result shares memory with its operand until one of them is written
   bool copies_lazily = false;
   bool builtin = true;  ///< one of LibTorch's own
-  /// another library's, without any mark in its schema: it may write all that it is given
+  /// of another library, without alias annotations: it may write all its arguments
   bool may_write = false;
-  bool repeatable = true;  ///< running it again has no effect beyond its results
+  bool repeatable = true;  ///< recomputable: a second run has no effect beyond its results
 
   [[nodiscard]] bool moves_statistics() const { return !statistics.empty(); }
 };
 
-/// Operators of other libraries that their users have declared pure.
+/// Operators of other libraries that the user has declared pure.
 struct PureOps {
   std::mutex guard{};
   std::set<std::string, std::less<>> names{};
@@ -73,19 +74,19 @@ struct PureOps {
   }
 };
 
-/// A factory that takes its shape from a tensor, or a copy.
+/// Whether the op is a factory that takes its shape from a tensor, or a copy.
 inline bool makes_room(std::string_view name) {
   return name == "aten::clone" || name == "aten::_to_copy" || name.starts_with("aten::new_") ||
          name.ends_with("_like");
 }
 
-/// An argument that is written, whatever the schema says.
+/// Whether the argument is written although the schema does not say so.
 inline bool writes_unsaid(std::string_view op, const c10::Argument& argument) {
   return op.starts_with("aten::rrelu_with_noise") &&
          op.find("backward") == std::string_view::npos && argument.name() == "noise";
 }
 
-/// Whether all that it returns are views of what it was given.
+/// Whether all results are views of the arguments.
 inline bool returns_views(const c10::FunctionSchema& schema) {
   const auto is_view = [](const c10::Argument& result) {
     return result.alias_info() != nullptr && !result.alias_info()->isWrite();
@@ -93,8 +94,8 @@ inline bool returns_views(const c10::FunctionSchema& schema) {
   return !schema.returns().empty() && std::ranges::all_of(schema.returns(), is_view);
 }
 
-/// Whether the schema says of any argument or result that it is written, or what it shares memory
-/// with. c10d's collectives write what they are given, and say nothing.
+/// Whether the schema has an alias annotation for any argument or result. c10d's collectives write
+/// their arguments without one.
 inline bool has_alias_marks(const c10::FunctionSchema& schema) {
   const auto marked = [](const c10::Argument& argument) {
     return argument.alias_info() != nullptr;
@@ -118,7 +119,7 @@ inline OpFacts look_up_facts(const c10::OperatorHandle& op) {
            result.type()->kind() == c10::TypeKind::ListType;
   });
   const bool builtin = facts.builtin = facts.name.starts_with("aten::");
-  // LibTorch tags its own ops; what another library's op returns to the host may depend on
+  // LibTorch tags its own ops. A value that another library's op returns to user code may depend on
   // anything.
   facts.reads_to_host = !tensors_only && (op.hasTag(at::Tag::data_dependent_output) || !builtin);
   facts.about_shapes_only = builtin && !tensors_only && !facts.reads_to_host;
@@ -148,20 +149,20 @@ inline OpFacts look_up_facts(const c10::OperatorHandle& op) {
       facts.statistics.push_back(i);
     if (arguments[i].name() == "training" || arguments[i].name() == "train") facts.training = i;
   }
-  // no switch between training and evaluation: it only reads them
+  // no training argument: the op only reads the statistics
   if (facts.training == 0) facts.statistics.clear();
   return facts;
 }
 
-/// An operator of another library, "ns::op", depends on its arguments alone and changes none: it
-/// may be run again. To be said before the operator is first seen.
+/// Declares that an operator of another library, "ns::op", depends on its arguments alone and
+/// changes none, so it may be recomputed. Call it before the operator runs for the first time.
 inline void assume_pure(std::string name) {
   const std::lock_guard lock(PureOps::instance().guard);
   PureOps::instance().names.insert(std::move(name));
 }
 
-/// Facts live as long as the process: recordings point to them. The lock is taken once per operator
-/// and thread.
+/// Facts live as long as the process, because recordings point to them. The lock is taken once per
+/// operator and thread.
 [[nodiscard]] inline const OpFacts& facts_of(const c10::OperatorHandle& op) {
   static auto& known = *new std::unordered_map<const c10::FunctionSchema*, OpFacts>;
   static auto& guard = *new std::mutex;

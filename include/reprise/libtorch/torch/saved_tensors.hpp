@@ -1,5 +1,5 @@
 #pragma once
-// Who keeps the tensors that autograd saves for backward on this thread.
+// A SavedTensorKeeper keeps the tensors that autograd saves for backward on this thread.
 //
 // ```cpp
 // struct Counter : SavedTensorKeeper {
@@ -17,9 +17,9 @@
 // y.sum().backward();     // and gets it back from what keep() returned
 // ```
 //
-// How: every SavedVariable asks the autograd engine for hooks. LibTorch lets a program name the
-// engine, as Python's does; ours hands everything on to the one that was there, and answers that
-// one question where the thread has a keeper.
+// Every SavedVariable asks the autograd engine for hooks. LibTorch lets a program set the engine,
+// as Python does. Reprise's engine passes everything on to the previous engine. It answers only
+// this question itself, if the thread has a keeper.
 
 #include <memory>
 #include <mutex>
@@ -32,14 +32,14 @@
 
 namespace reprise::tensors {
 
-/// A tensor that was saved for backward. Autograd lets go of it when backward has used it.
+/// A tensor that was saved for backward. Autograd releases it when backward has used it.
 struct SavedTensor {
   virtual ~SavedTensor() = default;
   [[nodiscard]] virtual at::Tensor get() = 0;
 };
 
-/// Knows nothing of autograd's graph (or it would keep itself alive), but counts writes together
-/// with `tensor`.
+/// A tensor without autograd's graph (which would keep the graph alive) that shares the version
+/// counter of `tensor`.
 [[nodiscard]] inline at::Tensor detached(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   return at::Tensor(impl->shallow_copy_and_detach(impl->version_counter(),
@@ -71,12 +71,12 @@ class HooksOfKeeper final : public torch::autograd::SavedVariableHooks {
   at::Tensor call_unpack_hook() override { return saved_->get(); }
 
  private:
-  SavedTensorKeeper* keeper_;  // asked at once, while it is still there
+  SavedTensorKeeper* keeper_;  // called at once, while it is alive
   std::shared_ptr<SavedTensor> saved_{};
 };
 
-/// How LibTorch holds a node, a std::shared_ptr in older versions, and hands on a task, by value in
-/// these.
+/// How LibTorch keeps a node (older versions: std::shared_ptr) and passes on a task (these: by
+/// value).
 using NodePointer = decltype(torch::autograd::get_current_node());
 template <class Member>
 struct FirstArgument;
@@ -86,10 +86,10 @@ struct FirstArgument<void (Engine::*)(First, Rest...)> {
 };
 using TaskArgument = FirstArgument<decltype(&torch::autograd::Engine::thread_on_exception)>::type;
 
-/// The engine that was there, but for the question who keeps saved tensors.
+/// The previous engine, except for the question who keeps saved tensors.
 class AskingEngine final : public torch::autograd::Engine {
  public:
-  /// To be called before tensors are kept: another library (Python's) may have named its own engine
+  /// Call it before tensors are kept: another library (Python's) may have set its own engine
   /// meanwhile.
   static void install() {
     static auto& guard = *new std::mutex;
@@ -137,7 +137,7 @@ class AskingEngine final : public torch::autograd::Engine {
   torch::autograd::Engine* engine_ = nullptr;
 };
 
-/// Until the end of the block, `keeper` keeps what autograd saves on this thread.
+/// Until the end of its scope, `keeper` keeps what autograd saves on this thread.
 class [[nodiscard]] KeepSavedTensors {
  public:
   explicit KeepSavedTensors(SavedTensorKeeper& keeper) {

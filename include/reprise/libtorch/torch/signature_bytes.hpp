@@ -1,6 +1,6 @@
 #pragma once
-// Bytes to compare: numbers, flags and names one behind the other, such that different ones give
-// different bytes.
+// SignatureBytes joins numbers, flags and names to bytes that can be compared: different sequences
+// give different bytes.
 //
 // ```cpp
 // SignatureBytes bytes;
@@ -30,7 +30,7 @@ class SignatureBytes {
   void add_address(const void* p) {
     add(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(p)));
   }
-  /// Which tensor it is, whatever memory it has.
+  /// The tensor's identity, whatever its storage.
   void add_identity(const at::Tensor& t) { add_address(t.unsafeGetTensorImpl()); }
   void add_layout(const at::Tensor& t) {
     add(t.defined());

@@ -1,13 +1,13 @@
 #pragma once
-// The arguments and results of a step: any mix of tensors, lists of tensors and plain values.
+// StepArguments are the arguments of a step: any mix of tensors, lists of tensors and plain values.
 //
 // ```cpp
 // StepArguments a = arguments_of(x, std::vector{y, z}, 3);   // a.tensors {x, y, z}, a.plain "i3;"
 // std::vector<at::Tensor> r = results_of(std::tuple{loss, logits});
 // ```
 //
-// Plain values belong to the signature of a step: another value is another step. What changes every
-// step is passed as a tensor.
+// Plain values are part of a step's signature: another value is another step. Pass a value that
+// changes in every step as a tensor.
 
 #include <cstring>
 #include <optional>
@@ -80,7 +80,7 @@ template <class... Arguments>
   return out;
 }
 
-/// What a loss function returned, the loss first.
+/// The loss function's results, the loss first.
 template <class Result>
 [[nodiscard]] std::vector<at::Tensor> results_of(Result&& result) {
   using T = std::remove_cvref_t<Result>;

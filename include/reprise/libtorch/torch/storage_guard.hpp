@@ -1,13 +1,13 @@
 #pragma once
-// The host may ask an emptied storage for its pointer, behind the dispatcher's back. Where LibTorch
-// can refuse that, it says why:
+// guard_storage() makes a request for the pointer of an emptied storage throw an error with a text,
+// if this LibTorch can do that.
 //
 //   guard_storage(storage, "this tensor was dropped; use it in an op");
 //   tensor.data_ptr();            // throws, with these words
 //   unguard_storage(storage);     // it has its memory again
 //
-// LibTorch can from the version on that can also take the refusal back; before, the pointer is
-// null. The one place that asks.
+// LibTorch can do that from the version on that can also remove the refusal. In older versions, the
+// pointer is null. No other header asks for the version.
 
 #include <string>
 #include <utility>
@@ -18,7 +18,7 @@
 
 namespace reprise::tensors {
 
-// Templates, so that what a version lacks is not looked up in it.
+// Templates, so that a member that a version lacks is not looked up.
 template <class Storage>
 concept Guardable = requires(Storage& storage) {
   storage.release_data_and_set_meta_custom_data_ptr_error_msg_(std::string{});
@@ -34,7 +34,7 @@ void unguard(Storage& storage) {
   if constexpr (Guardable<Storage>) storage.clear_data_ptr_access_error_msg_();
 }
 
-/// Whether a pointer to an emptied storage is refused with words.
+/// Whether a request for the pointer of an emptied storage throws an error with a text.
 inline constexpr bool storages_can_be_guarded = Guardable<c10::StorageImpl>;
 
 inline void guard_storage(c10::StorageImpl& storage, std::string why) {

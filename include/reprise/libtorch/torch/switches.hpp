@@ -1,7 +1,7 @@
 #pragma once
-// LibTorch's switches that decide which kernel an op runs and with which bits. A recorded call
-// keeps those of its first run, and a recomputation runs under them, whatever the user has set
-// since.
+// Switches are LibTorch's settings that decide which kernel an op runs and with which bits. A
+// recorded call keeps the switches of its first run. Its recomputation runs under them, whatever
+// the user has set since.
 //
 // ```cpp
 // const Switches* then = Switches::interned(Switches::now());
@@ -43,7 +43,7 @@ inline void set_denormal_flags([[maybe_unused]] std::uint32_t flags) {
 #endif
 }
 
-// How exactly oneDNN multiplies float32: by op where LibTorch has such a function, else for all.
+// How exactly oneDNN multiplies float32: by op if LibTorch has such a function, else for all ops.
 // Templates, because an older LibTorch lacks the names.
 using Precisions = std::array<std::int8_t, 3>;
 
@@ -70,7 +70,8 @@ template <class Context>
   return {static_cast<std::int8_t>(context.float32MatmulPrecision()), 0, 0};
 }
 
-// An op's own precision is left to its parents' where that is the same: they may change later.
+// An op's own precision is not set if it equals its parent's, because the parent's may change
+// later.
 template <class Context>
 void set_precisions(Context& context, const Precisions& all) {
   if constexpr (requires { decltype(PrecisionByOp(&Context::float32Precision))::ops; }) {
@@ -114,7 +115,7 @@ struct Switches {
             .precisions = precisions_of(context)};
   }
 
-  /// Makes LibTorch's switches these, where they differ from `from`.
+  /// Sets LibTorch's switches to these, if they differ from `from`.
   void set(const Switches& from) const {
     at::Context& context = at::globalContext();
     if (threads != from.threads) at::set_num_threads(threads);
@@ -130,7 +131,8 @@ struct Switches {
     if (precisions != from.precisions) set_precisions(context, precisions);
   }
 
-  /// The same, at an address that stays: recordings point there. A process sees a handful of them.
+  /// The same, at a permanent address, because recordings point to it. A process has a handful of
+  /// them.
   [[nodiscard]] static const Switches* interned(const Switches& switches) {
     const std::lock_guard lock(known().guard);
     for (const Switches& one : known().all)
@@ -150,7 +152,7 @@ struct Switches {
   }
 };
 
-/// Until the end of the block LibTorch's switches are `then`.
+/// Until the end of its scope, LibTorch's switches are `then`.
 class [[nodiscard]] SwitchScope {
  public:
   explicit SwitchScope(const Switches& then) : then_(then), before_(Switches::now()) {

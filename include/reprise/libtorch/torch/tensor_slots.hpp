@@ -1,6 +1,6 @@
 #pragma once
-// The tensors inside a value, in a fixed order: a tensor, an optional, a pair or tuple, a list or
-// array of such.
+// for_each_tensor() visits the tensors inside a value, in a fixed order: a tensor, an optional, a
+// pair or tuple, a list or array of these.
 //
 // ```cpp
 // std::tuple args{x, std::optional{mask}, 3, std::vector{h, c}};
@@ -31,8 +31,7 @@ concept ListLike = requires(T& t) {
   requires std::is_lvalue_reference_v<decltype(*t.begin())>;
 };
 
-/// Calls `visit` with every tensor in `value` that is defined. What is neither a tensor nor made of
-/// them is passed over.
+/// Calls `visit` with every defined tensor in `value`. Values that contain no tensors are skipped.
 template <class T, class Visit>
 void for_each_tensor(T& value, Visit&& visit) {
   if constexpr (std::is_same_v<std::remove_const_t<T>, at::Tensor>) {
