@@ -1,6 +1,6 @@
 #pragma once
-// What a step could do with: the smallest budget for which a plan is found, what it costs, and what
-// the floor consists of.
+// advise() finds the smallest budget for which there is a plan, the plan's cost, and the shares of
+// the floor.
 //
 // ```cpp
 // Advice advice = advise(graph);
@@ -12,7 +12,8 @@
 //       activation       18.00 MiB
 //       largest: fc.weight 40.00 MiB, conv1/convolution 18.00 MiB
 //
-// "Feasible" is what the planner finds: a bisection between the floor and the graph's own peak.
+// "Feasible" means that the planner finds a plan: a bisection between the floor and the baseline
+// peak.
 
 #include <algorithm>
 #include <cstdint>
@@ -29,13 +30,13 @@
 namespace reprise::planning {
 
 struct Advice {
-  Bytes smallest{};       ///< the smallest budget that a plan was found for
-  Bytes unconstrained{};  ///< what the step takes without a budget
-  Bytes floor{};          ///< what no schedule can go below
-  Microseconds time{};    ///< of the step inside the smallest budget, as planned
+  Bytes smallest{};       ///< the smallest budget for which a plan was found
+  Bytes unconstrained{};  ///< what the step needs without a budget
+  Bytes floor{};          ///< a lower bound on the peak of every schedule
+  Microseconds time{};    ///< planned time of the step inside the smallest budget
   Microseconds own_time{};
-  std::string because{};  ///< what the floor is needed for
-  MemoryShares shares{};  ///< of the floor
+  std::string because{};  ///< what sets the floor
+  MemoryShares shares{};  ///< shares of the floor
   Schedule schedule{};    ///< inside the smallest budget
 
   [[nodiscard]] double extra_time() const {
@@ -51,8 +52,8 @@ struct Advice {
   }
 };
 
-// What has to be there at once beside the persistent storages, for this node or, without one, at
-// the end.
+// The storages in addition to the persistent ones that this node needs at once; without a node, the
+// step's outputs.
 inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& visit) {
   std::vector<char> seen(graph.storage_count(), 0);
   const auto go = [&](std::span<const ValueId> values) {
@@ -67,8 +68,7 @@ inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& vis
   go(graph.outputs(node));
 }
 
-/// What the floor consists of. `beside`: bytes that the process holds, but no op of the step
-/// touches.
+/// The shares of the floor. `beside`: live bytes of the process that no op of the step uses.
 [[nodiscard]] inline Advice floor_advice(const StepGraph& graph, Bytes beside = {}) {
   Advice advice;
   const FloorNeed need = floor_need(graph);
@@ -93,8 +93,8 @@ inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& vis
   return advice;
 }
 
-/// Plans up to `rounds` budgets, all of them in the request's seconds. The order is kept where the
-/// request says so.
+/// Plans up to `rounds` budgets, together in the request's seconds. Keeps the order if the request
+/// says so.
 [[nodiscard]] inline Advice advise(const StepGraph& graph, PlanRequest request,
                                    const PlanFunction& planner, Bytes beside = {}, int rounds = 7) {
   Advice advice = floor_advice(graph, beside);
@@ -112,9 +112,9 @@ inline void for_each_needed(const StepGraph& graph, NodeId node, const auto& vis
     request.budget =
         i == 0 ? std::max(low, Bytes{1}) : Bytes{low.count + (best.count - low.count) / 2};
     Schedule schedule = planner(graph, request).schedule;
-    const Simulation cost = simulate(graph, schedule);  // whatever a planner says of itself
+    const Simulation cost = simulate(graph, schedule);  // does not trust the planner's own numbers
     if (cost.valid && cost.peak <= request.budget) {
-      best = request.budget;  // not the plan's peak: asked for that, the planner may not find it
+      best = request.budget;  // not the plan's peak: the planner may find no plan for that budget
       advice.time = cost.time;
       advice.schedule = std::move(schedule);
     } else {

@@ -1,5 +1,6 @@
 #pragma once
-// Plans in a thread of its own, one op sequence after the other, while the steps go on.
+// A BackgroundPlanner plans on a thread of its own, one op sequence after the other, while steps go
+// on.
 //
 // ```cpp
 // BackgroundPlanner planner;
@@ -7,10 +8,11 @@
 //   return plan_with("anneal", graph, {.budget = 4_GiB, .cancel = stop}).schedule;
 // });
 // if (job->done()) use(job->take());          // or job->wait(), which blocks
-// job->cancel();                              // nobody wants it any more: never blocks
+// job->cancel();                              // the result is not needed: never blocks
 // ```
 //
-// The thread starts with the first job and ends with the planner, which cancels what is under way.
+// The thread starts with the first job. The planner's destructor cancels the running job and ends
+// it.
 
 #include <condition_variable>
 #include <deque>
@@ -41,7 +43,7 @@ class PlanJob {
     std::unique_lock lock(guard_);
     changed_.wait(lock, [this] { return done_; });
   }
-  /// What the work returned, once; throws what it threw. Waits where it is not done.
+  /// Returns the work's result, once; throws the work's exception. Waits if the work is not done.
   [[nodiscard]] Schedule take() {
     wait();
     if (failure_) std::rethrow_exception(failure_);
@@ -49,7 +51,7 @@ class PlanJob {
   }
   void cancel() { stop_.request_stop(); }
 
-  /// Does the work, here. A cancelled job is done with an empty schedule.
+  /// Does the work on this thread. A cancelled job ends with an empty schedule.
   void run() {
     Schedule schedule;
     std::exception_ptr failure;
@@ -105,7 +107,7 @@ class BackgroundPlanner {
     while (true) {
       std::unique_lock lock(guard_);
       changed_.wait(lock, stop, [this] { return !waiting_.empty(); });
-      // asked to stop; what waited is cancelled, and done with as such
+      // asked to stop: waiting jobs are cancelled and end with an empty schedule
       if (waiting_.empty()) return;
       running_ = std::move(waiting_.front());
       waiting_.pop_front();

@@ -1,5 +1,5 @@
 #pragma once
-// What a schedule's storages need of an arena: sizes and lifetimes, for assign_offsets().
+// buffers_of() lists the sizes and lifetimes of a schedule's storages, for assign_offsets().
 //
 // ```cpp
 // const ArenaPlan arena = assign_offsets(buffers_of(resolve(graph, schedule)));
@@ -13,8 +13,8 @@
 
 namespace reprise::planning {
 
-/// The storages of a schedule that are neither persistent nor there at the start, in the order of
-/// Resolution::storages.
+/// The storages of a schedule that the schedule itself allocates, in the order of
+/// Resolution::storages. Persistent and initial storages are left out.
 [[nodiscard]] inline std::vector<Buffer> buffers_of(const Resolution& resolution) {
   std::vector<Buffer> buffers;
   for (const StorageInstance& s : resolution.storages)

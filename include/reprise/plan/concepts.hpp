@@ -1,5 +1,6 @@
 #pragma once
-// What a policy must be able to do. A type that does it fits; nothing is inherited.
+// CostModel and Strategy are the concepts that the planner's parts must model; nothing is
+// inherited.
 //
 //   struct HalfPrice {                                                          a CostModel
 //     Microseconds time(const StepGraph& graph, NodeId n) const { return {graph.node(n).time.count / 2}; }
@@ -10,8 +11,8 @@
 //   };
 //   Planner<HalfPrice, NeverRecompute>{}
 //
-// Each requirement is a concept of its own: is_cost_model() and is_strategy() name the one that is
-// not met.
+// Each requirement is a concept of its own: is_cost_model() and is_strategy() name the requirement
+// that is not met.
 
 #include <concepts>
 #include <string_view>
@@ -29,12 +30,12 @@ concept time = requires(const T& model, const StepGraph& graph, NodeId n) {
 };
 }  // namespace cost_model_requirement
 
-/// CostModel requires: (1) time(graph, node) -> Microseconds: what one run of the node is to cost.
+/// CostModel requires: (1) time(graph, node) -> Microseconds: the cost of one run of the node.
 /// Finite, not negative.
 template <class T>
 concept CostModel = cost_model_requirement::time<T>;
 
-/// True; where C is no CostModel, one line of the compiler's output says what it lacks.
+/// True. If C is no CostModel, one line of the compiler's output says what it lacks.
 template <class C>
 [[nodiscard]] consteval bool is_cost_model() {
   static_assert(cost_model_requirement::time<C>,
@@ -55,12 +56,12 @@ concept schedule = requires(const T& strategy, const StepGraph& graph, const Pla
 }  // namespace strategy_requirement
 
 /// Strategy requires: (1) name() -> std::string_view, as in flags and files; (2) schedule(graph,
-/// request) -> Schedule: a valid one, inside the budget if it can find one, else with as low a peak
-/// as it can find.
+/// request) -> Schedule: a valid schedule, inside the budget if the strategy finds one, else with
+/// the smallest peak that it finds.
 template <class T>
 concept Strategy = strategy_requirement::name<T> && strategy_requirement::schedule<T>;
 
-/// True; where S is no Strategy, one line of the compiler's output says what it lacks.
+/// True. If S is no Strategy, one line of the compiler's output says what it lacks.
 template <class S>
 [[nodiscard]] consteval bool is_strategy() {
   static_assert(strategy_requirement::name<S>,
@@ -72,7 +73,7 @@ template <class S>
   return Strategy<S>;
 }
 
-/// The null model of Strategy: the graph's own order, whatever the budget.
+/// The null model of Strategy: the graph's own order, for every budget.
 struct NeverRecompute {
   [[nodiscard]] static std::string_view name() { return "never"; }
   [[nodiscard]] static Schedule schedule(const StepGraph& graph, const PlanRequest& /*request*/) {
@@ -81,7 +82,7 @@ struct NeverRecompute {
 };
 static_assert(Strategy<NeverRecompute>);
 
-/// The null model of CostModel: nothing costs anything.
+/// The null model of CostModel: every node costs 0.
 struct NoCost {
   [[nodiscard]] static Microseconds time(const StepGraph& /*graph*/, NodeId /*node*/) { return {}; }
 };

@@ -1,5 +1,5 @@
 #pragma once
-// What a schedule decides for each activation: kept or recomputed, and at what price.
+// decisions() lists what a schedule decides for each activation: kept or recomputed, and the cost.
 //
 //   activation,decision,bytes,cost_us,runs
 //   h,recompute,8192,120.5,2
@@ -29,11 +29,12 @@ struct ActivationDecision {
   StorageId storage{};
   Decision decision = Decision::keep;
   Bytes bytes{};
-  Microseconds cost{};     ///< extra time of the node that makes it
-  std::uint32_t runs = 1;  ///< of that node
+  Microseconds cost{};     ///< extra time of its producer
+  std::uint32_t runs = 1;  ///< of its producer
 };
 
-/// One for each storage that a node brings, dearest recomputation first, then by bytes.
+/// One decision for each storage that a node allocates, the most expensive recomputation first,
+/// then by bytes.
 [[nodiscard]] inline std::vector<ActivationDecision> decisions(const StepGraph& graph,
                                                                std::span<const NodeId> schedule) {
   const auto runs = run_counts(graph, schedule);
@@ -56,7 +57,7 @@ struct ActivationDecision {
   return list;
 }
 
-/// The name of the value that brings a storage's bytes; its number where it has none.
+/// The name of the storage's owner; the value's number if it has no name.
 [[nodiscard]] inline std::string activation_name(const StepGraph& graph, StorageId s) {
   const Value& v = graph.value(graph.storage(s).owner);
   return v.name.empty() ? "value " + std::to_string(v.id) : v.name;

@@ -1,6 +1,6 @@
 #pragma once
-// Eviction policies: which storage to evict or spill when an allocation would pass the budget in a
-// step without a plan.
+// Eviction policies choose the storage to evict or spill when an allocation would exceed the budget
+// in a step without a plan.
 //
 // ```cpp
 // CostSizeStaleness policy;
@@ -10,12 +10,12 @@
 // ```
 //
 // The default is the rule of dynamic tensor rematerialization (Kirisame et al., ICLR 2021): the
-// least cost / (bytes × staleness). The cost is the time to recompute the storage, together with
-// the evicted storages next to it. Staleness changes with every op, so storages cannot be kept
-// sorted by that score. But among storages whose cost / bytes lie within a factor √2, the least
-// recently used one is the best to within that factor. So there is one queue for each such class,
-// in the order of last use, and a pick looks at the front of each: a bounded number of looks,
-// however many storages there are.
+// least cost / (bytes × staleness). The cost is the time to recompute the storage together with the
+// evicted storages next to it. Staleness changes with every op, so storages cannot be kept sorted
+// by that score. The storages are therefore divided into classes: within a class, cost / bytes
+// differs by at most a factor √2. The least recently used storage of a class is its best to within
+// that factor. Each class has a queue in the order of last use, and a pick compares only the fronts
+// of the queues.
 
 #include <algorithm>
 #include <cmath>
@@ -31,11 +31,11 @@
 
 namespace reprise::planning {
 
-/// A storage that could be given up.
+/// A storage that could be reclaimed.
 struct EvictionCandidate {
   Bytes bytes{};
-  Microseconds cost{};      ///< to get it back
-  std::uint64_t clock = 0;  ///< the op that used it last
+  Microseconds cost{};      ///< to materialize it
+  std::uint64_t clock = 0;  ///< the last op that used it
 };
 
 namespace eviction_requirement {
@@ -54,16 +54,16 @@ concept pick = requires(const Policy& policy, std::uint64_t clock, bool (*may_go
 };
 }  // namespace eviction_requirement
 
-/// EvictionPolicy requires: (1) to be copyable: each step starts with a copy of the one that the
-/// budget was given; (2) touch(storage, candidate): the storage could be given up, or was used, or
-/// costs something else now; (3) erase(storage): it could not any more, also where it was never
-/// touched; (4) pick(clock, may_go) const -> std::optional<std::uint32_t>: one that was touched,
-/// was not erased since and may_go; none where there is none.
+/// EvictionPolicy requires: (1) to be copyable: each step starts with a copy of the budget's
+/// policy; (2) touch(storage, candidate): the storage became evictable, was used, or has another
+/// cost; (3) erase(storage): it is not evictable, even if it was never touched; (4) pick(clock,
+/// may_go) const -> std::optional<std::uint32_t>: a touched storage that was not erased since and
+/// for which may_go is true; empty if there is none.
 template <class Policy>
 concept EvictionPolicy = std::copyable<Policy> && eviction_requirement::touch<Policy> &&
     eviction_requirement::erase<Policy> && eviction_requirement::pick<Policy>;
 
-/// True; where P is no EvictionPolicy, one line of the compiler's output says what it lacks.
+/// True. If P is no EvictionPolicy, one line of the compiler's output says what it lacks.
 template <class P>
 [[nodiscard]] consteval bool is_eviction_policy() {
   static_assert(std::copyable<P>, "P is no EvictionPolicy: it needs (1) to be copyable");
@@ -78,14 +78,14 @@ template <class P>
   return EvictionPolicy<P>;
 }
 
-/// A policy may also give things up that nobody asked for: after each online op it is asked about
-/// every storage that could go.
+/// A policy may also evict without pressure: after each online op, it is asked for every evictable
+/// storage.
 template <class Policy>
 concept DropsUnasked = requires(Policy policy, std::uint32_t storage) {
   { policy.drops_unasked(storage) } -> std::convertible_to<bool>;
 };
 
-/// Gives nothing up: what does not fit is an error.
+/// Evicts nothing: an allocation that does not fit is an error.
 struct NullEviction {
   void touch(std::uint32_t /*storage*/, const EvictionCandidate& /*candidate*/) {}
   void erase(std::uint32_t /*storage*/) {}
@@ -96,7 +96,7 @@ struct NullEviction {
   }
 };
 
-/// The one that was used longest ago.
+/// Picks the least recently used storage.
 class LeastRecentlyUsed {
  public:
   void touch(std::uint32_t storage, const EvictionCandidate& candidate) {
@@ -122,7 +122,7 @@ class LeastRecentlyUsed {
   std::unordered_map<std::uint32_t, std::uint64_t> clock_;
 };
 
-/// The largest one; of equal ones the first.
+/// Picks the largest storage; of equal ones, the first.
 class LargestFirst {
  public:
   void touch(std::uint32_t storage, const EvictionCandidate& candidate) {
@@ -148,7 +148,7 @@ class LargestFirst {
   std::unordered_map<std::uint32_t, std::int64_t> bytes_;
 };
 
-/// The least cost / (bytes × staleness).
+/// Picks the least cost / (bytes × staleness).
 class CostSizeStaleness {
  public:
   void touch(std::uint32_t storage, const EvictionCandidate& candidate) {
@@ -156,7 +156,7 @@ class CostSizeStaleness {
     const double price = candidate.cost.count /
                          static_cast<double>(std::max<std::int64_t>(candidate.bytes.count, 1));
     const int c = class_of(price);
-    // what was repriced keeps its place in time
+    // a storage with a new cost keeps its time of last use
     place_[storage] = {c, queues_[c].insert({candidate.clock, storage, price}).first};
   }
 
@@ -182,7 +182,7 @@ class CostSizeStaleness {
           best = entry.storage;
           least = score;
         }
-        break;  // the others of its class were used later
+        break;  // the others of this class were used later
       }
     }
     return best;

@@ -1,6 +1,6 @@
 #pragma once
-// A schedule in the form in which a step follows it: what to recompute before each node of the
-// user's own order, and what to evict after each occurrence.
+// A FollowedPlan is a schedule in the form in which a step follows it: what to recompute before
+// each node of the user's own order, and what to evict after each occurrence.
 //
 //   schedule      conv  relu  pool  conv  relu  grad          own order: conv relu pool grad
 //   before grad                     recompute conv, relu
@@ -21,7 +21,7 @@ namespace reprise::planning {
 
 class FollowedPlan {
  public:
-  /// Throws Errc::bad_schedule where the schedule breaks a rule or changes the order.
+  /// Throws Errc::bad_schedule if the schedule breaks a rule or changes the order.
   FollowedPlan(const StepGraph& graph, Schedule schedule) : schedule_(std::move(schedule)) {
     const Simulation cost = simulate(graph, schedule_);
     if (!cost.valid) throw Error(Errc::bad_schedule, cost.violation->message);
@@ -47,24 +47,25 @@ class FollowedPlan {
   [[nodiscard]] const Schedule& schedule() const { return schedule_; }
   [[nodiscard]] const Resolution& resolution() const { return resolution_; }
   [[nodiscard]] Bytes peak() const { return peak_; }
-  /// Where the node runs for the first time.
+  /// The node's first occurrence.
   [[nodiscard]] std::uint32_t first(NodeId n) const { return first_[n.index]; }
   [[nodiscard]] std::size_t node_count() const { return first_.size(); }
-  /// What runs again between the node before and this one: the occurrences begin .. first(n),
-  /// without the end. For one past the last node: what runs again at the end.
+  /// Recomputations between the previous node and this one: the occurrences from begin_of(n) to
+  /// first(n), without first(n). For one past the last node: the recomputations at the end.
   [[nodiscard]] std::uint32_t begin_of(NodeId n) const {
     return n.index == 0 ? 0 : first_[n.index - 1] + 1;
   }
   [[nodiscard]] std::uint32_t end_of(NodeId n) const {
     return n.index < first_.size() ? first_[n.index] : static_cast<std::uint32_t>(schedule_.size());
   }
-  /// Storage instances that are given up after the occurrence.
+  /// Storage instances that are evicted or freed after the occurrence.
   [[nodiscard]] auto frees(std::uint32_t occurrence) const { return frees_[occurrence]; }
-  /// Of what is there from the start: the last occurrence that uses it.
+  /// For an initial or persistent value: the last occurrence that uses it.
   [[nodiscard]] std::uint32_t used_until(ValueId v) const { return used_until_[v.index]; }
-  /// The value that brought a storage instance from before the step; none for what a node makes.
+  /// The owner of a storage instance from before the step; none for a storage that a node
+  /// allocates.
   [[nodiscard]] ValueId at_start(std::uint32_t instance) const { return at_start_[instance]; }
-  /// The first node before which, and after which, nothing runs again any more.
+  /// From this node on, nothing is recomputed.
   [[nodiscard]] NodeId last_again() const { return last_again_; }
   [[nodiscard]] std::size_t recomputed() const { return schedule_.size() - first_.size(); }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Time against budget, the whole curve: from the graph's own order down to the least peak that is
-// found.
+// frontier() plans a series of budgets: time against budget, from the graph's own order down to the
+// smallest peak that is found.
 //
 // ```cpp
 // std::vector<Plan> curve = frontier(graph, {.keep_order = true}, 12);
@@ -9,7 +9,7 @@
 //
 //   budget  100 %  85 %  71 %  56 %  …          extra time  0 %  0.4 %  1.3 %  4.9 %  …
 //
-// A plan for a smaller budget fits a larger one as well, so the curve is made monotone: no point is
+// A plan for a smaller budget also fits a larger one, so the curve is made monotone: no point is
 // slower than its left neighbour.
 
 #include <algorithm>
@@ -22,8 +22,8 @@
 
 namespace reprise::planning {
 
-/// Largest budget first. `points` budgets between the floor and the baseline's peak; those that
-/// cannot be reached are left out.
+/// The largest budget first. `points` budgets between the floor and the baseline peak; budgets
+/// without a plan are left out.
 template <class Cost = MeasuredCost, class Policy = Anneal>
 [[nodiscard]] std::vector<Plan> frontier(const StepGraph& graph, PlanRequest request,
                                          std::size_t points = 12,

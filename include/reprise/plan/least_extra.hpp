@@ -1,13 +1,13 @@
 #pragma once
-// What the extra time is at least: how far from the best a plan can be at most.
+// least_extra_time() computes a lower bound on the extra time of every plan inside the budget.
 //
 //   order kept, 100 bytes over the budget while node p runs; idle then:
-//     a   80 bytes   made in 10 us          to be gone at p, each has to be made again later: its maker runs twice.
-//     b   40 bytes   made in 20 us          Cheapest share of makers that frees 100 bytes: all of a, half of b: 10 + 10 = 20 us
+//     a   80 bytes   made in 10 us          Whichever is evicted at p must be recomputed later: its producer runs twice.
+//     b   40 bytes   made in 20 us          Cheapest share of producers that frees 100 bytes: all of a, half of b: 10 + 10 = 20 us
 //
-// A fractional knapsack at each moment that is over the budget, and the worst of the moments; for
-// small graphs the exhaustive search's optimum instead. Where nodes may be reordered the moments
-// are not known beforehand, and only the exact search bounds.
+// The bound is a fractional knapsack at each moment that exceeds the budget, and the largest of
+// these bounds. Small graphs get the optimum of the exhaustive search instead. If nodes may be
+// reordered, the moments are not known beforehand, and only the exact search gives a bound.
 
 #include <algorithm>
 #include <cstdint>
@@ -18,10 +18,10 @@
 
 namespace reprise::planning {
 
-// The cheapest share of makers whose storages, idle while step p runs, come to `excess` bytes.
+// The cheapest share of producers whose storages, idle during occurrence p, have `excess` bytes.
 [[nodiscard]] inline double knapsack_at(const StepGraph& graph, const Resolution& r, std::int64_t p,
                                         std::int64_t excess) {
-  std::vector<std::int64_t> idle_bytes(graph.node_count(), 0);  // by maker
+  std::vector<std::int64_t> idle_bytes(graph.node_count(), 0);  // by producer
   for (std::size_t k = 0; k < r.storages.size(); ++k) {
     const StorageInstance& s = r.storages[k];
     if (s.persistent || s.made_by == no_index || s.first >= p || s.last <= p || s.bytes <= Bytes{0})
@@ -45,7 +45,7 @@ namespace reprise::planning {
 
 struct ExtraTimeBound {
   Microseconds least{};
-  bool exact = false;  ///< some schedule inside the budget pays no more than this
+  bool exact = false;  ///< some schedule inside the budget needs no more extra time
 };
 
 [[nodiscard]] inline ExtraTimeBound least_extra_time(const StepGraph& graph,
@@ -66,8 +66,8 @@ struct ExtraTimeBound {
   std::vector<std::int64_t> over;
   for (std::size_t p = 0; p < live.size(); ++p)
     if (live[p] > request.budget) over.push_back(static_cast<std::int64_t>(p));
-  // All moments of a small graph; of a large one the highest and some of the others, so that this
-  // stays near linear.
+  // All moments of a small graph. For a large graph, the peak and a sample of the others, which
+  // keeps the time nearly linear.
   const std::size_t step = over.size() / 64 + 1;
   const auto at = [&](std::size_t p) {
     return knapsack_at(graph, r, static_cast<std::int64_t>(p), (live[p] - request.budget).count);

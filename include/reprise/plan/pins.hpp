@@ -1,12 +1,11 @@
 #pragma once
-// Holds any strategy's schedule to the nodes that the user has pinned.
+// Makes any strategy's schedule obey the nodes that the user has pinned.
 //
 // ```cpp
-// request.keep = {norm};       // breaks_pins() refuses a schedule that runs norm again
-// request.recompute = {relu};  // recompute_pinned() runs relu again before its results' last use
+// request.keep = {norm};       // breaks_pins() refuses a schedule that recomputes norm
+// request.recompute = {relu};  // recompute_pinned() recomputes relu before its last reader
 // ```
-//
-// The planner does this, not the strategies: a strategy that knows nothing of pins is still held to
+// The planner does this after the strategy, so a strategy need not know about pins.
 // them.
 
 #include <algorithm>
@@ -19,7 +18,7 @@
 
 namespace reprise::planning {
 
-/// Whether a node that is to be kept runs more than once.
+/// Whether a node that must be kept runs more than once.
 [[nodiscard]] inline bool breaks_pins(const StepGraph& graph, std::span<const NodeId> schedule,
                                       const PlanRequest& request) {
   const auto runs = run_counts(graph, schedule);
@@ -27,7 +26,7 @@ namespace reprise::planning {
                      [&](NodeId n) { return runs[n.index] > 1; });
 }
 
-// The slot of the last read of anything that the node's only run makes; none where nobody reads it.
+// The slot of the last read of any result of the node's only occurrence; none without a read.
 [[nodiscard]] inline std::uint32_t last_read_of(const LiveSchedule& live, std::uint32_t n) {
   std::uint32_t last = LiveSchedule::none;
   const auto x = live.occurrences(n).front();
@@ -38,8 +37,7 @@ namespace reprise::planning {
   return last;
 }
 
-/// The schedule with the pinned nodes run again, each where that leaves it valid and inside the
-/// budget.
+/// The schedule in which each pinned node is recomputed, if that is valid and inside the budget.
 [[nodiscard]] inline Schedule recompute_pinned(const StepGraph& graph, Schedule schedule,
                                                const PlanRequest& request) {
   if (request.recompute.empty()) return schedule;

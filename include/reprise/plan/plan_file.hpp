@@ -1,5 +1,5 @@
 #pragma once
-// reprise.plan, version 1: a Plan as a JSON document, in and out.
+// Writes and reads reprise.plan, version 1: a Plan as a JSON document.
 //
 // ```cpp
 // write_plan_file("plan.json", graph, plan);
@@ -7,10 +7,10 @@
 // std::vector<std::string> untrue = false_claims(graph, read);
 // ```
 //
-// The schedule is written in the graph file's own node ids. The digest covers what a schedule's
-// meaning depends on: sizes, and who reads and makes what. Names, what the format leaves open, and
-// measurements (times, workspaces: they differ from one capture of a model to the next) are not
-// part of it.
+// The schedule is written in the graph file's own node ids. The digest covers everything on which a
+// schedule's meaning depends: sizes, and who reads and makes which values. It does not cover names,
+// open fields of the format, and measurements (times and workspaces), which differ from one capture
+// of a model to the next.
 
 #include <algorithm>
 #include <cstdint>
@@ -38,7 +38,7 @@
 
 namespace reprise::planning {
 
-/// What this library's digests start with; others are not compared.
+/// The begin of this library's digests; other digests are not compared.
 inline constexpr std::string_view graph_hash_kind = "reprise-1:";
 
 /// FNV-1a over everything that a schedule's meaning depends on, as 16 hexadecimal digits.
@@ -73,7 +73,7 @@ inline constexpr std::string_view graph_hash_kind = "reprise-1:";
   return text;
 }
 
-/// A plan as it stands in a file: a schedule and claims about it, each of which may be missing.
+/// The content of a plan file: a schedule and claims about it, each of which may be missing.
 struct PlanFile {
   Schedule schedule{};
   std::optional<std::string> graph{}, graph_hash{}, strategy{};
@@ -101,8 +101,8 @@ struct PlanFile {
   return document.dump() + '\n';
 }
 
-/// Whole or not at all: written beside the file and put in its place at the end. A link is
-/// followed; what is no file (a device, a pipe) is written to as it is.
+/// Writes the whole file or nothing: to a new file next to it, which then replaces it. Follows
+/// links. Writes directly to what is no file (a device, a pipe).
 inline void write_file_atomically(const std::string& name, const std::string& text) {
   std::error_code failed;
   std::filesystem::path target{name};
@@ -137,7 +137,7 @@ inline void write_plan_file(const std::string& path, const StepGraph& graph, con
   write_file_atomically(path, plan_text(graph, plan));
 }
 
-/// Takes the members of a plan file as they come; those that it does not know are left alone.
+/// Reads the members of a plan file in any order; ignores unknown members.
 class PlanReader {
  public:
   static bool begin_list(std::string_view) { return false; }
@@ -196,7 +196,7 @@ class PlanReader {
     out = f.number;
   }
 
-  /// What of a list is no integer: the first of it.
+  /// The error for the first item of the list that is no integer.
   [[nodiscard]] Error refuse_schedule() const {
     const nlohmann::json list = nlohmann::json::parse(json_text(schedule_));
     const auto is_id = [](const nlohmann::json& step) {
@@ -216,8 +216,8 @@ class PlanReader {
   bool is_plan_ = false, is_version_1_ = false;
 };
 
-/// Throws Errc::bad_format for what is not a plan, Errc::bad_schedule for one that names other
-/// nodes or another graph.
+/// Throws Errc::bad_format if the text is not a plan, Errc::bad_schedule if it names other nodes or
+/// another graph.
 [[nodiscard]] inline PlanFile parse_plan(const std::string& text, const StepGraph& graph) {
   PlanReader reader;
   read_json_records(text, reader);
@@ -237,8 +237,8 @@ class PlanReader {
   }
 }
 
-/// What a plan file says that is not so, one line each: an invalid schedule, another graph, a wrong
-/// peak or time. A peak above the budget is not among them: a plan does not claim to be inside it.
+/// The wrong claims of a plan file, one line each: an invalid schedule, another graph, a wrong peak
+/// or time. A peak above the budget is not wrong: a plan does not claim to be inside its budget.
 [[nodiscard]] inline std::vector<std::string> false_claims(const StepGraph& graph,
                                                            const PlanFile& file) {
   std::vector<std::string> lines;

@@ -1,15 +1,15 @@
 #pragma once
-// One search for a plan, with all its attempts, inside one limit in time.
+// A PlanSearch is one search for a plan, with all its attempts, inside one time limit.
 //
 //   PlanSearch search{.graph = graph, .rules = {.planner = planner}, .headroom = 2_GiB};
 //   Plan plan = search.run({});
 //
 //   attempt 1   several seeds, the best of them           first_seconds, or later_seconds
-//   attempt 2   where nothing fits: more effort            what is left of the user's limit, or of 5 seconds
+//   attempt 2   if nothing fits: more effort               the rest of the user's limit, or of 5 seconds
 //   attempt 3   and more                                   …
 //
-// A step that waits has 5 seconds of processor time unless the user names another limit; a search
-// in the background has none. Haste bounds how much a plan is improved, never whether one is found.
+// A step that waits has 5 seconds of processor time unless the user sets another limit. A search in
+// the background has no limit. A hasty search improves the plan less, but finds one as often.
 
 #include <algorithm>
 #include <cstddef>
@@ -28,30 +28,30 @@
 
 namespace reprise::planning {
 
-/// The planner that is asked, whatever its type was.
+/// The planner as a function, whatever its type.
 struct PlanStage {
   PlanFunction plan{};
   std::string strategy{};  ///< its name; empty for a function of the user's
-  bool own_costs = false;  ///< it reckons with other costs than the graph's times
+  bool own_costs = false;  ///< it uses other costs than the graph's times
 };
 
 struct PlanSearchRules {
   PlanFunction planner{};
-  /// Seed, effort, seconds, …, by the user; the budget is set here.
+  /// The user's seed, effort, seconds, …; the search sets the budget.
   PlanRequest planning{};
   bool keep_order = false;
   bool waited_for = true;  ///< a step waits for the plan
-  /// Seeds for the first attempt of a hasty search, or of another; one where a seed changes
+  /// Seeds for the first attempt, for a hasty search or another one; one seed if the seed changes
   /// nothing.
   std::function<Tries(bool hasty)> tries = [](bool /*hasty*/) { return Tries{}; };
-  /// Of the usual effort, for a plan that is made again when the times of warm ops are known.
+  /// Relative effort for a plan that is refined later, when the times of warm ops are known.
   double first_effort = 1;
-  /// Seconds for the first attempt of a hasty search, and of another, together with what follows
-  /// from it (search_again); 0: all that there is.
+  /// Seconds for the first attempt of a hasty search, and of another search, including
+  /// search_again; 0: all that there are.
   double first_seconds = 0, later_seconds = 0;
 };
 
-/// What a step starts from: what outlives it, and what is there at its start.
+/// The bytes with which a step starts: persistent bytes and initial values.
 [[nodiscard]] inline Bytes start_bytes(const StepGraph& graph) {
   Bytes sum = graph.persistent_bytes();
   for (std::size_t i = 0; i < graph.value_count(); ++i)
@@ -62,12 +62,12 @@ struct PlanSearchRules {
 struct PlanSearch {
   std::shared_ptr<const StepGraph> graph{};
   PlanSearchRules rules{};
-  Bytes headroom{};                  ///< above start_bytes(): what the plan may take
-  std::optional<double> percent{};   ///< instead: the smallest plan that costs at most so much
+  Bytes headroom{};                  ///< above start_bytes(): the largest peak of the plan
+  std::optional<double> percent{};   ///< instead: the smallest plan with at most this extra time
   std::optional<Bytes> ask_first{};  ///< a smaller headroom that is tried first
   bool hasty = false;                ///< with first_effort and first_seconds
-  bool must_find = true;             ///< more attempts where nothing fits
-  double spent = 0;                  ///< seconds of the limit that are gone already
+  bool must_find = true;             ///< more attempts if nothing fits
+  double spent = 0;                  ///< seconds of the limit that are used already
 
   /// The best plan of all attempts; within_budget() says whether it fits.
   [[nodiscard]] Plan run(std::stop_token stop) const {
@@ -100,7 +100,7 @@ struct PlanSearch {
 
  private:
   static constexpr int most_attempts = 3;
-  /// What follows from a plan (a lower one, where packing wastes bytes) needs some time as well.
+  /// A lower plan, if packing leaves gaps, needs some time as well.
   static constexpr double share_of_first = 0.75;
 
   [[nodiscard]] double seconds_of_first(double whole) const {

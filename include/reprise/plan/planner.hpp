@@ -1,6 +1,6 @@
 #pragma once
-// A budget in, a Plan out: a schedule with its exact peak and time, and how far from the best it
-// can be at most.
+// A Planner turns a budget into a Plan: a schedule with its exact peak and time, and bounds on
+// both.
 //
 // ```cpp
 // Plan plan = Planner{}.plan(graph, {.budget = 4_GiB});    // MeasuredCost, Anneal
@@ -10,10 +10,10 @@
 //   plan.peak, plan.time, plan.overhead()                                  // exact, by the simulator
 //   plan.floor                                                             // no schedule's peak is below this
 //
-// The strategy proposes, the simulator judges: what comes back is valid whatever the strategy did.
-// A budget above the baseline's peak gives the graph's own order at once. Where nothing fits, the
-// best found comes back with within_budget() false; plan_or_throw() makes an error of that, with
-// the single-node bound and the smallest peak found.
+// The strategy proposes, and the simulator judges, so every returned schedule is valid. For a
+// budget above the baseline peak, the planner returns the graph's own order at once. If nothing
+// fits, it returns the best schedule found, and within_budget() is false. plan_or_throw() throws an
+// error instead, with the single-node bound and the smallest peak found.
 
 #include <chrono>
 #include <string>
@@ -35,8 +35,8 @@ struct Plan {
   Microseconds time{};
   Bytes baseline_peak{};
   Microseconds baseline_time{};
-  Bytes floor{};               ///< no schedule's peak is below this
-  Microseconds least_extra{};  ///< no schedule inside the budget pays less extra time than this
+  Bytes floor{};               ///< a lower bound on the peak of every schedule
+  Microseconds least_extra{};  ///< the same for the extra time of schedules inside the budget
   bool optimal = false;        ///< proven to be the fastest inside the budget
   std::string strategy{};
   std::uint64_t seed = 0;
@@ -61,8 +61,8 @@ class Planner {
   [[nodiscard]] const Policy& strategy() const { return strategy_; }
   [[nodiscard]] const Cost& cost() const { return cost_; }
 
-  /// Throws Errc::bad_argument for a budget that no memory has, Errc::bad_graph for a graph that
-  /// cannot be run.
+  /// Throws Errc::bad_argument for an impossible budget, Errc::bad_graph for a graph that cannot be
+  /// run.
   [[nodiscard]] Plan plan(const StepGraph& measured, PlanRequest request) const {
     request = started(std::move(request));
     if (request.budget <= Bytes{0})
@@ -91,7 +91,7 @@ class Planner {
     return plan;
   }
 
-  /// As plan(); throws Errc::budget_unreachable where nothing inside the budget was found.
+  /// As plan(); throws Errc::budget_unreachable if no schedule inside the budget was found.
   [[nodiscard]] Plan plan_or_throw(const StepGraph& graph, PlanRequest request) const {
     Plan plan = this->plan(graph, std::move(request));
     if (!plan.within_budget()) throw Error(Errc::budget_unreachable, unreachable_message(plan));
@@ -121,8 +121,8 @@ class Planner {
     tell(request, 1, plan);
   }
 
-  // A proposal is taken only where it is valid, keeps the order if asked to, and is no worse than
-  // what there is.
+  // Takes a proposal only if it is valid, keeps the order if asked to, and is no worse than the
+  // present plan.
   void take(const StepGraph& graph, const PlanRequest& request, Schedule schedule,
             Plan& plan) const {
     const Simulation s = simulate(graph, schedule);
@@ -133,7 +133,7 @@ class Planner {
     plan.time = s.time;
   }
 
-  // Strategies may say more in between; a beginning and an end there is for all.
+  // Reports the begin and the end; strategies may report more in between.
   void tell(const PlanRequest& request, double share, const Plan& plan) const {
     if (request.progress) request.progress({strategy_.name(), share, plan.peak, plan.time});
   }

@@ -1,19 +1,19 @@
 #pragma once
-// A Replanner keeps a plan for each step that a loop makes. Its front names the steps by a key of
-// its own: TrainStep by a signature, MemoryBudget by an op sequence.
+// A Replanner keeps a plan for each step that a loop makes. Its front names the steps by a key:
+// TrainStep by a signature, MemoryBudget by an op sequence.
 //
 //   Replanner<std::string, MyProgram> replanner{rules, hooks};
 //   auto& known = replanner.find_or_add([](auto& key) { return key == "x [8, 3]"; }, [] { return "x [8, 3]"; });
 //   known.graph = graph;
 //   replanner.ensure(known, {.headroom = 2_GiB})       planned: known.made fits 2 GiB
 //   replanner.ensure(known, {.headroom = 2_GiB})       nothing to do
-//   replanner.ensure(known, {.headroom = 1_GiB})       the plan does not fit any more: planned for 1 GiB
+//   replanner.ensure(known, {.headroom = 1_GiB})       the plan does not fit 1 GiB: planned for 1 GiB
 //   replanner.ensure(known, {.headroom = 4_GiB})       over 3 % more: planned again, the cheaper of both plans stays
-//   replanner.refine(known, times, set_times)          ops take another time than at first: the next ensure() plans once more
+//   replanner.refine(known, times, set_times)          ops take other times than at first: the next ensure() plans once more
 //
-// Headroom is what the budget leaves above the bytes that the step starts from. The front decides
-// what becomes of a plan (a program, a plan to follow): Hooks::make. Plans are made while the step
-// waits, or by a thread of the replanner's own; steps go on without a plan meanwhile.
+// The headroom is the budget minus the start bytes. The front decides what it makes of a plan (a
+// program, a plan to follow): Hooks::make. Plans are made while the step waits, or on a thread of
+// the replanner. Steps then go on without a plan meanwhile.
 
 #include <algorithm>
 #include <chrono>
@@ -36,36 +36,36 @@
 
 namespace reprise::planning {
 
-/// What is asked of a plan: to fit, or to cost little.
+/// The goal of a plan: to fit a headroom, or to cost little time.
 struct PlanGoal {
   Bytes headroom{};
-  /// the smallest peak that costs at most so much extra time, instead of one that fits
+  /// instead of a headroom: the smallest peak that costs at most this much extra time
   std::optional<double> percent{};
 };
 
-/// When plans are made, and how hard they are searched for.
+/// When plans are made, and with how much effort.
 struct ReplanRules {
   PlanSearchRules search{};
-  bool in_background = false;  ///< else ensure() waits
+  bool in_background = false;  ///< false: ensure() waits
   bool refine = true;          ///< plan once more with the times of warm ops
   std::size_t max_plans =
       16;  ///< steps that are known at once; the one used longest ago goes first
-  /// The planner reckons with costs that are not the graph's times: which of two plans is better it
-  /// knows alone, and its newest one is taken.
+  /// The planner uses costs other than the graph's times. Only the planner can then compare two
+  /// plans, so the newest plan is taken.
   bool own_costs = false;
 };
 
-/// What a replanner has done so far.
+/// Counters of a replanner.
 struct ReplanCounters {
   std::int64_t plans = 0;        ///< searches that were begun
-  std::int64_t refinements = 0;  ///< of these, those that were begun for the sake of better times
-  Microseconds waited{};         ///< time that steps have waited for plans
+  std::int64_t refinements = 0;  ///< searches because of better times; part of `plans`
+  Microseconds waited{};         ///< time that steps waited for plans
 };
 
 /// What a front makes of a plan.
-///   1. fits(headroom) -> bool         whether it can be used where there is so much
-///   2. extra_time(graph) -> double    as a share of the step's own time, with the graph's times of now
-///   3. recomputed() -> std::size_t    ops that run again
+///   1. fits(headroom) -> bool         whether it can be used with this headroom
+///   2. extra_time(graph) -> double    as a share of the step's own time, with the graph's present times
+///   3. recomputed() -> std::size_t    number of recomputed ops
 template <class M>
 concept MadeOfPlan = requires(const M& made, Bytes headroom, const StepGraph& graph) {
   { made.fits(headroom) } -> std::convertible_to<bool>;
@@ -79,14 +79,15 @@ class Replanner {
   /// One step that the loop makes.
   struct Known {
     Key key{};
-    std::shared_ptr<const StepGraph> graph{};  ///< set by the front; nothing is planned without one
-    std::shared_ptr<Made> made{};              ///< none where there is no plan
-    Bytes headroom{};                          ///< what was planned for last
+    std::shared_ptr<const StepGraph> graph{};  ///< set by the front; null: nothing is planned
+    std::shared_ptr<Made> made{};              ///< null if there is no plan
+    Bytes headroom{};                          ///< of the last plan
     bool unplannable = false;                  ///< no plan was found for `headroom`
-    std::string why{};                         ///< why none was found, for people
-    std::exception_ptr failure{};              ///< what the planner threw, where it did
-    std::optional<Bytes> smallest{};  ///< above the start: the smallest peak that was found instead
-    bool hasty = false;               ///< planned with little effort: better times are to come
+    std::string why{};                         ///< why none was found, as text
+    std::exception_ptr failure{};              ///< the planner's exception, if it threw
+    std::optional<Bytes>
+        smallest{};      ///< above the start bytes: the smallest peak that was found instead
+    bool hasty = false;  ///< planned with little effort, because better times will follow
     bool refined = false;
     PlanGoal goal{};  ///< of the last search
 
@@ -99,15 +100,15 @@ class Replanner {
     double spent = 0;
   };
 
-  /// Searches once more, for so much headroom: for a front that finds out that what it makes of a
-  /// plan takes more than the plan.
+  /// Searches once more, for another headroom. For a front whose result needs more bytes than the
+  /// plan.
   using Again = std::function<Plan(Bytes headroom)>;
   struct Hooks {
-    /// What becomes of a plan. May throw: the plan is then not used.
+    /// Makes something of a plan. May throw: the plan is then not used.
     std::function<std::shared_ptr<Made>(Known&, Plan, const Again&)> make{};
     /// A smaller headroom to try first; none by default.
     std::function<std::optional<Bytes>(const Known&)> ask_first{};
-    /// A plan has taken the place of what there was, or none was found.
+    /// A new plan has replaced the old one; or no plan was found.
     std::function<void(const Known&)> used{}, none_found{};
     std::function<void(const std::string&)> log = [](const std::string& /*text*/) {};
   };
@@ -127,7 +128,7 @@ class Replanner {
   [[nodiscard]] std::list<Known>& steps() { return steps_; }
   [[nodiscard]] const std::list<Known>& steps() const { return steps_; }
 
-  /// References to steps that are kept stay good.
+  /// References to steps stay valid while the steps are kept.
   template <class Matches, class MakeKey>
   Known& find_or_add(const Matches& matches, const MakeKey& make_key) {
     const auto it =
@@ -152,8 +153,8 @@ class Replanner {
 
   // ── plans ──────────────────────────────────────────────────────────────────────────────────────
 
-  /// Makes sure that there is a plan for this goal, or that one is being made. True where
-  /// `known.made` can be used.
+  /// Makes sure that a plan for this goal exists or is being made. True if `known.made` can be
+  /// used.
   bool ensure(Known& known, const PlanGoal& goal) {
     const auto start = std::chrono::steady_clock::now();
     const bool was_planning = known.job != nullptr;
@@ -165,7 +166,7 @@ class Replanner {
     return known.made && known.made->fits(goal.headroom);
   }
 
-  /// Whether another plan is worth its while: the one rule of both fronts.
+  /// Whether another plan is worth its search: the one rule for both fronts.
   [[nodiscard]] static bool needs_plan(const Known& known, const PlanGoal& goal) {
     if (known.old_times || (goal.percent && known.percent != goal.percent)) return true;
     const bool more = static_cast<double>(goal.headroom.count) >
@@ -174,13 +175,13 @@ class Replanner {
     return !goal.percent && known.made->recomputed() > 0 && more;
   }
 
-  /// Whether times of this step are asked for.
+  /// Whether the replanner needs times of this step.
   [[nodiscard]] bool wants_times(const Known& known) const {
     return rules_.refine && !known.refined && !known.job && known.made &&
            known.made->recomputed() > 0;
   }
-  /// What ops take in a step that is not the first, by node. Where that makes another plan worth
-  /// its while, `set_times` puts them into known.graph, and the next ensure() plans.
+  /// Times of ops, by node, in a step that is not the first. If these make another plan worthwhile,
+  /// `set_times` stores them in known.graph, and the next ensure() plans.
   template <class SetTimes>
   void refine(Known& known, const std::vector<Microseconds>& times, const SetTimes& set_times) {
     if (!wants_times(known) || times.size() != known.graph->node_count()) return;
@@ -194,11 +195,11 @@ class Replanner {
                       : "planned again, with more effort than at first");
   }
 
-  /// Takes up a plan that has been made; `wait`: also one that is being made.
+  /// Starts to use a finished plan; `wait`: waits for a plan that is being made.
   void take(Known& known, bool wait) {
     if (!known.job || (!wait && !known.job->done())) return;
     const std::shared_ptr<PlanJob> job = std::exchange(known.job, nullptr);
-    known.unplannable = true;  // unless it is not
+    known.unplannable = true;  // unless a plan fits
     known.failure = {};
     known.smallest.reset();
     known.why = "none was found";
@@ -208,7 +209,7 @@ class Replanner {
     } catch (const std::exception& error) {
       known.failure = std::current_exception();
       known.why = error.what();
-    } catch (...) {  // a planner of the user's own may throw anything
+    } catch (...) {  // a user's planner may throw anything
       known.failure = std::current_exception();
       known.why = "the planner threw something that is no std::exception";
     }
@@ -220,7 +221,7 @@ class Replanner {
   }
   [[nodiscard]] bool planning(const Known& known) const { return known.job != nullptr; }
 
-  /// Puts a plan that came from elsewhere in place, for as long as this much is there.
+  /// Uses a plan from elsewhere, valid up to this headroom.
   void put(Known& known, std::shared_ptr<Made> made, Bytes headroom) {
     cancel(known);
     known.job.reset();
@@ -228,7 +229,7 @@ class Replanner {
     known.headroom = headroom;
     known.unplannable = known.old_times = false;
   }
-  /// Nothing that was planned for this step holds any more.
+  /// All plans for this step become invalid.
   void forget_plan(Known& known) {
     cancel(known);
     known.job.reset();
@@ -236,7 +237,7 @@ class Replanner {
     known.unplannable = false;
   }
 
-  /// Work of the front's own, where plans are made.
+  /// Runs work of the front on the planner's thread.
   [[nodiscard]] std::shared_ptr<PlanJob> start(PlanJob::Work work) {
     if (rules_.in_background) return planner_.submit(std::move(work));
     auto job = std::make_shared<PlanJob>(std::move(work));
@@ -248,7 +249,7 @@ class Replanner {
   [[nodiscard]] const ReplanCounters& counters() const { return counters_; }
 
  private:
-  /// More headroom, as a share, that may save some of the recomputation.
+  /// Additional headroom, as a share, that may save some of the recomputation.
   static constexpr double worth_planning_again = 0.03;
 
   static Microseconds microseconds_since(std::chrono::steady_clock::time_point start) {
@@ -290,13 +291,13 @@ class Replanner {
     });
   }
 
-  // The cheaper of what there is and what was found stays.
+  // Keeps the cheaper one of the present plan and the new plan.
   void use(Known& known, Plan plan) {
     known.spent = plan.seconds;
     if (plan.schedule.empty()) return;  // cancelled
     const Simulation cost = simulate(*known.graph, plan.schedule);
     if (!cost.valid) throw Error(Errc::bad_schedule, cost.violation->message);
-    plan.peak = cost.peak;  // whatever a planner says of itself
+    plan.peak = cost.peak;  // does not trust the planner's own numbers
     if (!rules_.own_costs) plan.time = cost.time;
     const Bytes above = cost.peak - start_bytes(*known.graph);
     if (!known.goal.percent && above > known.goal.headroom) {

@@ -1,15 +1,15 @@
 #pragma once
-// What a planner is asked for.
+// A PlanRequest is what a planner is asked for: a budget, an effort and a time limit.
 //
 // ```cpp
 // PlanRequest request{.budget = 4_GiB};
 // request.keep_order = true;                  // first occurrences stay in the graph's own order
 // request.seed = 7;                           // same seed, same plan, whatever the load
-// request.seconds = 2;                        // a limit in time as well: then the machine matters
+// request.seconds = 2;                        // a time limit as well: the result then depends on the machine
 // ```
 //
-// The limit holds for one call of a planner, whatever that calls: Planner::plan() starts the clock
-// (started()), and every strategy, search and bound below it asks the same StopSignal, often.
+// The limit holds for one call of a planner, with everything that it calls. Planner::plan() starts
+// the clock (started()), and every strategy, search and bound often asks the same StopSignal.
 
 #include <algorithm>
 #include <chrono>
@@ -26,16 +26,16 @@
 
 namespace reprise::planning {
 
-/// How far a strategy has come; given to PlanRequest::progress now and then.
+/// The progress of a strategy; passed to PlanRequest::progress from time to time.
 struct PlanProgress {
   std::string_view strategy{};
-  double share = 0;  ///< of the work that it was given
+  double share = 0;  ///< of its work
   Bytes peak{};
   Microseconds time{};
 };
 
-/// Seconds of processor time that this thread has had, so that what else runs on the machine takes
-/// nothing off a limit; by the clock where the system does not tell.
+/// Seconds of processor time of this thread, so that other programs do not shorten a limit. Elapsed
+/// time if the system does not report processor time.
 [[nodiscard]] inline double thread_seconds() {
 #ifdef __linux__
   timespec now{};
@@ -50,38 +50,38 @@ struct PlanRequest {
   bool keep_order = false;
   std::uint64_t seed = 1;
   unsigned threads = 1;
-  double seconds = 0;               ///< of processor time, on each thread; 0 for no such limit
-  double effort = 1;                ///< of the default amount of work: 2 searches twice as long
-  std::vector<NodeId> keep{};       ///< never to be recomputed
-  std::vector<NodeId> recompute{};  ///< to be recomputed where that is possible inside the budget
+  double seconds = 0;          ///< of processor time, on each thread; 0: no limit
+  double effort = 1;           ///< relative to the default amount of work: 2 searches twice as long
+  std::vector<NodeId> keep{};  ///< never to be recomputed
+  std::vector<NodeId> recompute{};  ///< to be recomputed if that is possible inside the budget
   std::function<void(const PlanProgress&)> progress{};
-  std::stop_token cancel{};                        ///< asked often; the best so far comes back
-  std::function<double()> clock = thread_seconds;  ///< that `seconds` are counted by
-  double until = 0;  ///< what the clock says at the end; set by started()
+  std::stop_token cancel{};  ///< asked often; the planner returns the best plan so far
+  std::function<double()> clock = thread_seconds;  ///< counts `seconds`
+  double until = 0;  ///< the clock's value at the limit; set by started()
 };
 
-/// The same request on this thread, with its clock started: what is called with it ends in time,
-/// all together. One that has been started stays as it is.
+/// The same request with its clock started on this thread. All calls with this request end in time,
+/// together. A started request stays as it is.
 [[nodiscard]] inline PlanRequest started(PlanRequest request) {
   if (request.seconds > 0 && request.until <= 0) request.until = request.clock() + request.seconds;
   return request;
 }
-/// The same on another thread, which has processor time of its own.
+/// The same on another thread, which has its own processor time.
 [[nodiscard]] inline PlanRequest started_anew(PlanRequest request) {
   request.until = 0;
   return started(std::move(request));
 }
-/// Of a request that has been started.
+/// For a started request.
 [[nodiscard]] inline double seconds_left(const PlanRequest& request) {
   return std::max(0., request.until - request.clock());
 }
-/// A part of what there is to do, with a share of the time that is left.
+/// A part of the work, with a share of the remaining time.
 [[nodiscard]] inline PlanRequest with_share(PlanRequest request, double share) {
   if (request.until > 0) request.until = request.clock() + share * seconds_left(request);
   return request;
 }
 
-/// When to stop: the clock or the caller's wish.
+/// Tells when to stop: the time is over, or the caller has cancelled.
 class StopSignal {
  public:
   explicit StopSignal(const PlanRequest& request)

@@ -1,5 +1,5 @@
 #pragma once
-// Shares of memory: by role, and the largest single tensors.
+// MemoryShares adds up bytes by role, and keeps the largest single tensors.
 //
 // ```cpp
 // MemoryShares shares;
@@ -45,7 +45,7 @@ class MemoryShares {
   /// At most five, the largest first.
   [[nodiscard]] const std::vector<Tensor>& largest() const { return largest_; }
 
-  /// One line a role that has a share, and one with the largest tensors.
+  /// One line for each role with bytes, and one for the largest tensors.
   [[nodiscard]] std::string text(const std::string& indent = "  ") const {
     std::string out;
     for (std::size_t i = 0; i < by_role_.size(); ++i) {

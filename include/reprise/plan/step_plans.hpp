@@ -1,12 +1,12 @@
 #pragma once
-// Plans that need more than one call of a planner, or none.
+// Plans that need several calls of a planner, or no call.
 //
 // ```cpp
 // Plan own = plan_own_order(graph);                           // nothing recomputed
 // Plan thin = plan_within_time(graph, request, 10, planner);  // the least peak for 10 % more time
-// Plan best = plan_best_of(graph, request, {4, 2}, planner);  // of four seeds, two side by side
+// Plan best = plan_best_of(graph, request, {4, 2}, planner);  // of four seeds, two in parallel
 // Plan same = plan_from_file("resnet50.plan.json", graph);    // refused for another graph
-// times_differ(graph, measured);                              // ops take another time than planned
+// times_differ(graph, measured);                              // ops take other times than planned
 // ```
 
 #include <algorithm>
@@ -33,10 +33,10 @@ namespace reprise::planning {
 /// MyStrategy>{}.plan().
 using PlanFunction = std::function<Plan(const StepGraph&, const PlanRequest&)>;
 
-/// Processor time for a plan that somebody waits for and has named no limit for.
+/// Limit of processor time for a plan that a step waits for, if the user sets none.
 inline constexpr double seconds_to_wait = 5;
 
-/// For a plan that somebody waits for.
+/// For a plan that a step waits for.
 [[nodiscard]] inline PlanRequest not_for_long(PlanRequest request) {
   if (request.seconds <= 0) request.seconds = seconds_to_wait;
   return request;
@@ -52,12 +52,12 @@ inline constexpr double seconds_to_wait = 5;
   return plan;
 }
 
-/// By halving the interval between floor and own peak.
+/// By bisection between the floor and the baseline peak.
 [[nodiscard]] inline Plan plan_within_time(const StepGraph& graph, PlanRequest request,
                                            double percent, const PlanFunction& planner) {
   constexpr int halvings = 6;
   Plan best = plan_own_order(graph);
-  request.effort /= halvings;  // as much work in all as for one budget
+  request.effort /= halvings;  // together as much work as for one budget
   request.seconds /= halvings;
   request.until = 0;
   double seconds = 0;
@@ -82,16 +82,16 @@ struct Tries {
   unsigned count = 1, side_by_side = 1;
 };
 
-/// Those that are worth it: one where the strategy draws no lots, or little effort is asked for.
+/// The useful number of seeds: one if the strategy is deterministic, or for a small effort.
 [[nodiscard]] inline Tries tries_of(std::string_view strategy, const PlanRequest& request,
                                     Tries most) {
   return strategy == "anneal" && request.effort >= 1 ? most : Tries{};
 }
 
-/// The best of plans from so many seeds: a search that draws lots finds plans that differ by a few
-/// per cent. Where there is a limit in seconds, each thread has that much, and none begins that
-/// would not be done by then; without one the plan is the same whatever the load. Progress is that
-/// of the first. What one of them throws is thrown here when all are done.
+/// The best plan of several seeds: a random search finds plans that differ by a few per cent. With
+/// a limit in seconds, each thread has that limit, and starts no search that would exceed it.
+/// Without a limit, the plan is the same under any load. Progress is that of the first search. An
+/// exception of any search is thrown when all searches have ended.
 [[nodiscard]] inline Plan plan_best_of(const StepGraph& graph, const PlanRequest& request,
                                        Tries tries, const PlanFunction& planner) {
   using Clock = std::chrono::steady_clock;
@@ -101,7 +101,7 @@ struct Tries {
   };
   std::vector<Plan> plans(std::max(tries.count, 1u));
   std::vector<std::exception_ptr> errors(plans.size());
-  // the first is for this thread, where the user's progress is told
+  // this thread runs the first search, because it reports progress to the user
   std::atomic<std::size_t> next{1};
   const auto work = [&](std::size_t k) {
     const double first = request.clock();
@@ -130,7 +130,7 @@ struct Tries {
     try {
       for (std::size_t t = 1; t < std::min<std::size_t>(tries.side_by_side, plans.size()); ++t)
         others.emplace_back([&] { work(next++); });
-      // no more threads to be had: those that there are do all of it
+      // no thread available: the existing threads do the work
     } catch (const std::system_error&) {
     }
     work(0);
@@ -147,8 +147,8 @@ struct Tries {
   return best;
 }
 
-/// Whether times (by node) add up to a quarter more or less than the graph's, op by op: another
-/// plan is then worth its while.
+/// Whether the times (by node) differ from the graph's by a quarter or more, summed op by op:
+/// another plan is then worthwhile.
 [[nodiscard]] inline bool times_differ(const StepGraph& graph,
                                        const std::vector<Microseconds>& times) {
   double sum = 0, off = 0;
@@ -159,8 +159,7 @@ struct Tries {
   return off > 0.25 * sum;
 }
 
-/// Throws Errc::bad_schedule where the file was made for another graph, or its schedule cannot be
-/// run.
+/// Throws Errc::bad_schedule if the file was made for another graph, or its schedule cannot be run.
 [[nodiscard]] inline Plan plan_from_file(const std::string& path, const StepGraph& graph) {
   const PlanFile file = read_plan_file(path, graph);
   if (file.graph_hash && file.graph_hash->starts_with(graph_hash_kind) &&

@@ -1,5 +1,5 @@
 #pragma once
-// Strategies by name: the same names in flags, plan files and tables.
+// Chooses strategies by name: the same names in flags, plan files and tables.
 //
 //   Plan plan = plan_with("min-cut", graph, {.budget = 2_GiB});
 //   Planner<ByteCost, AnyStrategy> planner{AnyStrategy{name}};        the same choice as a model of Strategy
@@ -25,7 +25,7 @@ namespace reprise::planning {
 inline constexpr std::array<std::string_view, 7> strategy_names{
     "mu-two", "mu-two-exact", "min-cut", "chain-dp", "anneal", "exhaustive", "portfolio"};
 
-/// Throws Errc::bad_argument for a name that is none of strategy_names.
+/// Throws Errc::bad_argument for a name that is not in strategy_names.
 inline void check_strategy(std::string_view name) {
   if (std::find(strategy_names.begin(), strategy_names.end(), name) != strategy_names.end()) return;
   std::string known;
@@ -35,8 +35,8 @@ inline void check_strategy(std::string_view name) {
               "strategy '" + std::string(name) + "': unknown; there are " + known);
 }
 
-/// A Strategy that is chosen when the program runs: one of strategy_names, or any other model of
-/// the concept. "anneal" by default.
+/// A Strategy that is chosen at run time: one of strategy_names, or any other model of the concept.
+/// "anneal" by default.
 class AnyStrategy {
  public:
   AnyStrategy() : AnyStrategy(Anneal{}) {}
@@ -47,7 +47,7 @@ class AnyStrategy {
                                                    const PlanRequest& request) -> Schedule {
           return strategy.schedule(graph, request);
         }) {}
-  /// Throws Errc::bad_argument for a name that is none of strategy_names.
+  /// Throws Errc::bad_argument for a name that is not in strategy_names.
   explicit AnyStrategy(std::string_view name) : AnyStrategy(by_name(name)) {}
 
   [[nodiscard]] std::string_view name() const { return name_; }
@@ -72,7 +72,7 @@ class AnyStrategy {
 };
 static_assert(Strategy<AnyStrategy>);
 
-/// Throws Errc::bad_argument for a name that is none of strategy_names.
+/// Throws Errc::bad_argument for a name that is not in strategy_names.
 [[nodiscard]] inline Plan plan_with(std::string_view name, const StepGraph& graph,
                                     const PlanRequest& request) {
   return Planner<MeasuredCost, AnyStrategy>{AnyStrategy(name)}.plan(graph, request);

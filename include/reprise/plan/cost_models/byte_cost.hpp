@@ -1,13 +1,13 @@
 #pragma once
-// For graphs without measurements: a node costs what it moves, bytes in and out at a given
-// bandwidth, plus a launch.
+// ByteCost is a cost model for graphs without measurements. A node costs a launch plus the time to
+// move its operands and results at a given bandwidth.
 //
 // ```cpp
 // ByteCost{.gigabytes_per_second = 20, .launch_us = 2};   // 8 MB in, 8 MB out: 802 us
 // ```
 //
-// It falls short for ops that compute more than they move (convolution, matrix product): measure
-// those.
+// ByteCost is too low for ops that compute more than they move (convolution, matrix product):
+// measure these.
 
 #include <reprise/plan/concepts.hpp>
 

@@ -1,5 +1,6 @@
 #pragma once
-// What was measured: the graph's own times. The cost model to copy for one's own.
+// MeasuredCost is the cost model of measured times: the graph's own. Copy it for a cost model of
+// your own.
 
 #include <reprise/plan/concepts.hpp>
 

@@ -1,14 +1,14 @@
 #pragma once
-// A training step as a chain of blocks: where the forward pass hands on one storage alone, one
-// block ends and the next begins.
+// ChainBlocks divides a training step into a chain of blocks: a block ends where the forward pass
+// hands on one storage alone.
 //
 //   x ─ conv ─ relu ─ conv ─(+)─ conv ─ relu ─ conv ─(+)─ …        a block from one sum to the next
 //    └───────────────────────┘└──────────────────────┘
 //
-// Each block knows its share of the backward pass and some ways of keeping less than all of what
-// that needs, with the time that making the rest again takes: what frees most bytes a microsecond
-// is dropped first. Small storages that everybody reads (an attention mask) do not count as handed
-// on; they are never dropped.
+// Each block has its share of the backward pass. It also has several ways to keep less than the
+// backward pass needs, each with the time to recompute the rest: what frees most bytes per
+// microsecond is evicted first. Small storages with many readers (an attention mask) do not count
+// as handed on, and are never evicted.
 
 #include <algorithm>
 #include <cstdint>
@@ -27,29 +27,28 @@ struct ChainBlock {
     std::uint32_t id = 0;
     std::int64_t bytes = 0;
     bool handed_on = false;
-    /// its values that something outside of the block's forward part reads
+    /// its values that a node outside of the block's forward part reads
     std::vector<std::uint32_t> wanted{};
   };
   struct Keep {
-    std::vector<bool> storages{};  ///< by place in `made`; what is handed on is always kept
+    std::vector<bool> storages{};  ///< by index in `made`; what is handed on is always kept
     std::int64_t bytes = 0;
-    double again = 0;  ///< us to make the rest again
+    double again = 0;  ///< us to recompute the rest
   };
   std::vector<std::uint32_t> forward{}, backward{};
   double forward_time = 0, backward_time = 0;
-  std::vector<Storage> made{};             ///< what something outside of its forward part reads
+  std::vector<Storage> made{};  ///< storages that a node outside of its forward part reads
   std::vector<std::uint32_t> temporary{};  ///< other storages of its forward part
-  std::vector<Keep> ways{};                ///< all is kept, …, only what is handed on
+  std::vector<Keep> ways{};                ///< everything is kept, …, only what is handed on
   std::int64_t handed_on = 0;              ///< bytes
-  /// bytes while it runs and keeps all, beside what earlier blocks keep: with what it is handed
-  /// back,
+  /// bytes while it runs and keeps everything, in addition to what earlier blocks keep; including
+  /// what later blocks hand back, and the outputs that exist by then
   std::int64_t needs = 0;
-  ///< and the outputs that exist by then
 };
 
 class ChainBlocks {
  public:
-  /// Where `stop` says so, blocks are left with fewer ways of keeping them.
+  /// If `stop` returns true, blocks have fewer ways.
   ChainBlocks(const ScheduleFacts& facts, std::size_t most_blocks, std::size_t most_ways,
               const std::function<bool()>& stop = {})
       : graph_(facts.graph()),
@@ -123,8 +122,8 @@ class ChainBlocks {
            graph_.storages()[s].bytes.count >= least_;
   }
 
-  // A backward node belongs to the latest block of whose results it reads something, and to no
-  // later one than those before it.
+  // A backward node belongs to the latest block whose results it reads, but to no later block than
+  // the nodes before it.
   void give_backward() {
     auto current = static_cast<std::uint32_t>(blocks_.size() - 1);
     for (std::uint32_t n = backward_; n < graph_.node_count(); ++n) {
@@ -167,11 +166,11 @@ class ChainBlocks {
       for (const ChainBlock::Storage& s : b.made) b.handed_on += s.handed_on ? s.bytes : 0;
   }
 
-  // What is live in the graph's own order, without what earlier blocks keep.
+  // The live bytes in the graph's own order, without what earlier blocks keep.
   void find_needs() {
     const Schedule own = own_order(graph_);
     const std::vector<Bytes> live = simulate(graph_, own).live_during;
-    // by block: where the backward part of this one or an earlier one begins
+    // by block: the begin of the backward part of this block or an earlier one
     std::vector<std::size_t> turn;
     for (const ChainBlock& b : blocks_)
       turn.push_back(!b.backward.empty() ? b.backward.front()
@@ -193,8 +192,8 @@ class ChainBlocks {
           b.needs = std::max(b.needs, (live[n] - graph_.persistent_bytes()).count - earlier[n]);
   }
 
-  // All kept, less and less, nothing: at each step what frees most bytes for the time that it adds
-  // goes.
+  // Everything kept, then less and less, then nothing: each step evicts the storages that free most
+  // bytes for the time that they add.
   void find_ways(ChainBlock& b, std::size_t most, const std::function<bool()>& stop) {
     ChainBlock::Keep keep{.storages = std::vector<bool>(b.made.size(), true)};
     for (const ChainBlock::Storage& s : b.made) keep.bytes += s.bytes;
@@ -206,7 +205,7 @@ class ChainBlocks {
   }
 
   bool drop_next(const ChainBlock& b, ChainBlock::Keep& keep) {
-    // by what they make themselves; of the first of them the best is searched
+    // by the bytes of their results; the best of the first ones is taken
     std::vector<std::pair<double, std::size_t>> order;
     for (std::size_t k = 0; k < b.made.size(); ++k)
       if (!b.made[k].handed_on && keep.storages[k])
@@ -240,8 +239,7 @@ class ChainBlocks {
     return time;
   }
 
-  // The time of everything that has to run in the block's forward part to have what is not kept
-  // again.
+  // The time of the nodes in the block's forward part that recompute what is not kept.
   [[nodiscard]] double time_again(const ChainBlock& b, const ChainBlock::Keep& keep) {
     kept_.resize(graph_.storage_count(), 0);
     ++stamp_;

@@ -1,13 +1,13 @@
 #pragma once
-// What has to run again so that a storage can be freed before a place in a schedule and be there at
-// its next use. Both searches drop storages with it; which inputs are kept and which are made again
-// as well, each decides for itself.
+// A ConeFinder finds the nodes that must be recomputed so that a storage can be evicted before a
+// slot and exist at its next use. Both searches evict storages with it. Each search decides by
+// itself which inputs are kept and which are recomputed as well.
 //
 //   f1 f2 f3 | b3 b2 b1           cone.start(live, storage of f1's result, slot of f3)     read next at b2: cone.at
 //                                 cone.close(serve)                                        cone.nodes: f1, or what serve adds
 //
-// serve(value, reader) is called for what each node of the cone reads: it calls need(value) for
-// what is to run again too, and returns false to give up.
+// serve(value, reader) is called for each value that the cone's nodes read. It calls need(value)
+// for a value that must be recomputed too, and returns false to stop.
 
 #include <algorithm>
 #include <cstddef>
@@ -23,17 +23,17 @@ class ConeFinder {
   using Instance = LiveSchedule::Instance;
   static constexpr std::uint32_t none = LiveSchedule::none;
 
-  std::vector<std::uint32_t> nodes{};  ///< in the graph's order, when the cone is closed
-  std::uint32_t at = none;             ///< slot of the use that the cone serves
+  std::vector<std::uint32_t> nodes{};  ///< in the graph's order, after close()
+  std::uint32_t at = none;             ///< slot of the use for which the cone runs
   std::int64_t ticks = 0;
 
-  /// `most`: cones of more nodes are given up.
+  /// `most`: larger cones are not searched to the end.
   ConeFinder(const ScheduleFacts& facts, std::size_t most)
       : facts_(facts), most_(most), mark_(facts.graph().node_count(), 0) {}
 
-  /// Begins with what is made in the storage before slot p and read after it; `each(instance,
-  /// slot)` is called for every instance that is made before p. False where something uses the
-  /// storage at p.
+  /// Begins with the values that are made in the storage before slot p and read after it.
+  /// `each(instance, slot)` is called for every instance that is made before p. False if something
+  /// uses the storage at p.
   template <class Each>
   bool start(const LiveSchedule& live, Instance storage, std::uint32_t p, Each each) {
     nodes.clear();
@@ -55,8 +55,8 @@ class ConeFinder {
     return true;
   }
 
-  /// Adds what makes the needed values, and what that needs. False where something may not run
-  /// again, or there is too much.
+  /// Adds the producers of the needed values, and of their inputs. False if one of them is not
+  /// recomputable, or if the cone is too large.
   template <class Serve>
   bool close(const SearchRules& rules, Serve serve) {
     for (std::size_t k = 0; k < needed_.size(); ++k)
@@ -67,7 +67,7 @@ class ConeFinder {
 
   void need(std::uint32_t v) { needed_.push_back(v); }
   [[nodiscard]] bool has(std::uint32_t n) const { return mark_[n] == stamp_; }
-  /// Nodes added so far, over all cones: what searching has cost.
+  /// Nodes added so far, over all cones: the cost of the search.
   [[nodiscard]] std::uint64_t work() const { return work_; }
 
  private:

@@ -1,14 +1,13 @@
 #pragma once
-// What a schedule makes and reads, value by value: which instance a read means, how long each
-// storage lives, what is broken.
+// An InstanceBook records what a schedule makes and reads, value by value: the instance that each
+// read sees, the lifetime of each storage, and which reads are broken.
 //
-//   value h.relu     makes  norm·relu ──────────── norm·relu (again)         an instance for each occurrence of relu
+//   value h.relu     makes  norm·relu ──────────── norm·relu (recomputed)    an instance for each occurrence of relu
 //                    reads            flat                     grad          flat reads the first, grad the second
 //
-// For each value two lists are kept in running order: the instances that were made and the
-// occurrences that read it. Which instance a read means, how long a storage lives and what was
-// overwritten under a reader all follow from the two. Edits touch storages; refresh_dirty()
-// measures those anew and tells LiveBytes.
+// Each value has two lists in running order: its instances, and the occurrences that read it. They
+// determine which instance a read sees, how long a storage lives, and what was overwritten before a
+// read. Edits mark storages; refresh_dirty() measures these anew and updates LiveBytes.
 
 #include <algorithm>
 #include <cstddef>
@@ -40,10 +39,10 @@ class InstanceBook {
     place_what_is_there();
   }
 
-  /// Reads of what is not there, and what is made out of nothing.
+  /// Reads of a value that does not exist, and results that are made from one.
   [[nodiscard]] std::size_t broken() const { return broken_; }
 
-  // Storages and instances, for strategies that reason about what to drop.
+  // Storages and instances, for strategies that choose what to evict.
   [[nodiscard]] std::size_t instance_count() const { return instances_.size(); }
   [[nodiscard]] bool owns_storage(Instance i) const {
     return instances_[i].storage == i && instances_[i].alive;
@@ -67,8 +66,8 @@ class InstanceBook {
   [[nodiscard]] std::span<const Occurrence> readers(std::uint32_t v) const { return reads_[v]; }
   [[nodiscard]] std::span<const Instance> makes(std::uint32_t v) const { return makes_[v]; }
 
-  /// The newest instance of the value that a read at `slot` would see, whether or not it has been
-  /// overwritten; none where there is none.
+  /// The newest instance of the value that a read at `slot` would see, overwritten or not; none
+  /// without one.
   [[nodiscard]] Instance newest(std::uint32_t v, std::uint32_t at) const {
     const auto& list = makes_[v];
     const auto it = std::partition_point(list.begin(), list.end(),
@@ -82,14 +81,14 @@ class InstanceBook {
     return i != none && instances_[i].storage != none && kill_slot(i) >= at;
   }
 
-  /// The slot of the first read of this instance at or after `from`; none where there is none.
+  /// The slot of the first read of this instance at or after `from`; none without a read.
   [[nodiscard]] std::uint32_t next_read(Instance i, std::uint32_t from) const {
     const std::uint32_t until = next_make(i);
     const auto& list = reads_[instances_[i].value];
     const auto it = order_.lower(list, std::max(from, instances_[i].slot + 1));
     return it != list.end() && order_.slot(*it) < until ? order_.slot(*it) : none;
   }
-  /// The slot of the last read of this instance before `until`; none where there is none.
+  /// The slot of the last read of this instance before `until`; none without a read.
   [[nodiscard]] std::uint32_t last_read(Instance i, std::uint32_t until = none) const {
     until = std::min(until, next_make(i));
     const auto& list = reads_[instances_[i].value];
@@ -100,7 +99,7 @@ class InstanceBook {
   }
   // ---- edits ------------------------------------------------------------------------------------
 
-  /// Room for what an occurrence of n makes, whose handle is x; where it begins.
+  /// Makes space for the results of an occurrence of n with handle x; returns their first index.
   Instance add(std::uint32_t n, Occurrence x) {
     const auto begin = static_cast<Instance>(instances_.size());
     for (const auto& o : facts_.outputs(n)) {
@@ -115,7 +114,7 @@ class InstanceBook {
     return begin;
   }
 
-  /// What the occurrence makes stands where it stands.
+  /// The occurrence's results get its slot.
   void set_slot(Occurrence x, std::uint32_t place) {
     for (std::size_t k = 0; k < facts_.outputs(order_.node(x)).size(); ++k)
       instances_[made_by(x, k)].slot = place;
@@ -169,7 +168,7 @@ class InstanceBook {
     }
   }
 
-  /// Measures anew the lifetimes that edits have touched.
+  /// Measures the lifetimes anew that edits have changed.
   void refresh_dirty() {
     for (Instance storage : dirty_) {
       Inst& s = instances_[storage];
@@ -195,12 +194,12 @@ class InstanceBook {
     dirty_.clear();
   }
 
-  /// Whether lifetimes go to LiveBytes as they change; else all of them at once, by add_all().
+  /// true: changed lifetimes go to LiveBytes at once; false: add_all() adds all of them later.
   void count(bool on) { counting_ = on; }
 
   // ---- other places -----------------------------------------------------------------------------
 
-  /// After all occurrences got other places: all lifetimes, as changes of live bytes by place.
+  /// After all occurrences got other places: adds all lifetimes, as changes of live bytes by place.
   void add_all(std::vector<std::int64_t>& change) {
     for (Inst& i : instances_)
       if (i.alive) i.slot = order_.slot(i.occurrence);
@@ -213,8 +212,7 @@ class InstanceBook {
     }
   }
 
-  /// Before some occurrences get other places: takes the storages that they have to do with out of
-  /// LiveBytes.
+  /// Before some occurrences get other places: removes their storages from LiveBytes.
   void lift(std::span<const Occurrence> moved) {
     lifted_.clear();
     for (Occurrence x : moved) collect_storages(x);
@@ -222,7 +220,7 @@ class InstanceBook {
       if (instances_[s].counted)
         live_.add(instances_[s].first, instances_[s].last, -instances_[s].bytes);
   }
-  /// After that.
+  /// Afterwards: adds them again.
   void settle_lifted() {
     for (Instance s : lifted_) {
       measure(s);
@@ -236,14 +234,14 @@ class InstanceBook {
   struct Inst {
     std::uint32_t value = none;
     Occurrence occurrence = none;
-    std::uint32_t slot = 0;  // of the occurrence, close at hand
+    std::uint32_t slot = 0;  // of the occurrence, cached here
     Instance storage = none;
     Instance previous = none, next = none;  // in the same storage
     bool alive = false;
     bool overwrites = false;
     bool published = true;
     bool persistent = false;
-    // Of a storage, kept with the instance that owns it:
+    // For a storage, kept with the instance that owns it:
     bool dirty = false;
     bool counted = false;  // its lifetime is in the tree
     Instance head = none;
@@ -309,8 +307,7 @@ class InstanceBook {
     join(i, i);
   }
 
-  // A persistent storage that nobody overwrites has nothing to keep track of, however many views it
-  // has.
+  // A persistent storage that no node overwrites needs no bookkeeping, however many views it has.
   [[nodiscard]] bool light(const Inst& s) const {
     return s.persistent && !facts_.is_overwritten(graph().values()[s.value].storage.index);
   }
@@ -355,7 +352,7 @@ class InstanceBook {
     if (i != none && instances_[i].storage != none) touch(instances_[i].storage);
   }
 
-  // What is made out of nothing is broken, and lives nowhere.
+  // A result without its source is broken, and has no storage.
   void settle(Instance i, Instance target) {
     const Instance storage = target == none ? none : instances_[target].storage;
     instances_[i].storage = none;
@@ -374,7 +371,7 @@ class InstanceBook {
     return i;
   }
 
-  // The instance becomes what later reads of its value mean.
+  // Later reads of the value see this instance.
   void publish(Instance i) {
     const std::uint32_t v = instances_[i].value;
     auto& list = makes_[v];
@@ -399,8 +396,8 @@ class InstanceBook {
     if (facts_.is_viewed(v)) rehome_readers(v, instances_[i].slot, until);
   }
 
-  // What was made out of v between two places may now live in another storage, and so may what was
-  // made out of that.
+  // Values that were made from v between two places may now be in another storage, and so may
+  // values that were made from these.
   void rehome_readers(std::uint32_t v, std::uint32_t after, std::uint32_t until) {
     const std::size_t count = reads_[v].size();
     for (std::size_t r =
@@ -444,7 +441,7 @@ class InstanceBook {
     return it == list.end() ? none : instances_[*it].slot;
   }
 
-  // Where the storage is overwritten under the instance; none where it is not.
+  // The slot at which the storage is overwritten; none if it is not.
   [[nodiscard]] std::uint32_t kill_slot(Instance i) const {
     const Inst& x = instances_[i];
     const Inst& s = instances_[x.storage];
@@ -458,8 +455,8 @@ class InstanceBook {
     return first;
   }
 
-  // A node that overwrites a persistent storage and has the persistent value among its outputs
-  // leaves it in existence, unless that value is the very one that it overwrites.
+  // A node may overwrite a persistent storage and have the persistent value among its outputs. The
+  // value then still exists, unless the node overwrites exactly this value.
   [[nodiscard]] bool writes_again(Occurrence y, std::uint32_t v) const {
     bool written = false;
     for (ValueId w : graph().outputs(NodeId{order_.node(y)})) {
@@ -471,7 +468,7 @@ class InstanceBook {
 
   // ---- what follows from the lists --------------------------------------------------------------
 
-  // Where a storage's life ends, and how many reads come too late.
+  // The end of a storage's lifetime, and the number of reads after it.
   void measure(Instance storage) {
     Inst& s = instances_[storage];
     s.first = s.slot;
@@ -528,8 +525,8 @@ class InstanceBook {
   std::vector<Inst> instances_;
   std::vector<std::vector<Instance>> makes_;    // by value, in running order
   std::vector<std::vector<Occurrence>> reads_;  // by value, in running order
-  std::vector<std::uint32_t> missing_;          // by value: reads before anything was made
-  std::vector<Instance> there_;                 // by storage: the one that is there at the start
+  std::vector<std::uint32_t> missing_;          // by value: reads before its first instance
+  std::vector<Instance> there_;                 // by storage: the initial instance
   std::vector<Instance> dirty_, lifted_;
   std::vector<std::uint32_t> kills_;  // in measure()
   std::size_t broken_ = 0;

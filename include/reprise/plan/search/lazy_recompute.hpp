@@ -1,14 +1,14 @@
 #pragma once
-// From "these storages are not kept for the backward pass" to a schedule: what is missing runs
-// again right before its first use.
+// LazyRecompute turns a set of storages that are not kept for the backward pass into a schedule: a
+// missing value is recomputed right before its first use.
 //
-//   forward  f1 f2 f3 | backward b3 b2 b1       dropped: what f1 and f2 make
-//   schedule f1 f2 f3 b3 f1 f2 b2 b1            b2 reads f2's result, which needs f1's: both run again, once
+//   forward  f1 f2 f3 | backward b3 b2 b1       evicted: results of f1 and f2
+//   schedule f1 f2 f3 b3 f1 f2 b2 b1            b2 reads f2's result, which needs f1's: both are recomputed, once
 //
-// Strategies that decide per storage (MuTwo, MinCut) drop all at once, where the backward pass
-// begins, and nothing a second time: recomputation never nests. ChainDp drops with forget() and
-// runs with run() and make(), step by step. What has to run again is a recomputation cone, by
-// Boost.Graph's search against the data edges (graph/dependency.hpp).
+// Strategies that decide per storage (MuTwo, MinCut) evict everything at the begin of the backward
+// pass, and nothing twice: recomputation never nests. ChainDp evicts with forget(), and runs nodes
+// with run() and make(), block by block. Boost.Graph's search against the data edges finds the
+// recompute cone (graph/dependency.hpp).
 
 #include <algorithm>
 #include <cstdint>
@@ -24,8 +24,8 @@
 
 namespace reprise::planning {
 
-/// Where the backward pass starts: the first node labelled so, else what follows the peak of the
-/// graph's own order.
+/// The first node of the backward pass: the first one labelled so, else the node after the peak of
+/// the graph's own order.
 [[nodiscard]] inline std::uint32_t backward_start(const StepGraph& graph) {
   for (NodeId n : graph.node_ids() | ranges::views::drop(1))
     if (graph.node(n).phase == Phase::backward) return n.index;
@@ -42,8 +42,8 @@ class LazyRecompute {
         gone_(graph_.value_count(), false),
         cones_(facts.adapter()) {}
 
-  /// `dropped` is by storage. The schedule may be invalid where something dropped cannot be made
-  /// again: simulate() tells.
+  /// `dropped` is by storage. The schedule may be invalid if an evicted value cannot be recomputed:
+  /// simulate() tells.
   [[nodiscard]] Schedule schedule(const std::vector<bool>& dropped) {
     for (std::uint32_t n = 0; n < graph_.node_count(); ++n) {
       if (n == backward_)
@@ -54,7 +54,7 @@ class LazyRecompute {
     return finish();
   }
 
-  /// What the forward pass left in this storage is not kept.
+  /// The storage's result of the forward pass is not kept.
   void forget(std::uint32_t storage) {
     for (std::uint32_t v : members(storage)) {
       const Value& value = graph_.values()[v];
@@ -62,28 +62,28 @@ class LazyRecompute {
     }
   }
 
-  /// Runs a node, and before it what makes those of its inputs again that are not kept.
+  /// Runs a node, after recomputing those of its inputs that are not kept.
   void run(std::uint32_t n) {
     make(facts_.reads(n));
     append(n);
   }
 
-  /// Makes those of the values again that are not kept.
+  /// Recomputes those of the values that are not kept.
   void make(std::span<const std::uint32_t> values) {
     missing_.clear();
     for (std::uint32_t v : values)
       if (const NodeId maker = graph_.values()[v].producer; gone_[v] && maker.valid())
         missing_.push_back(maker);
     if (missing_.empty()) return;
-    // What runs again in place must not spoil what others still read: what it destroys is made
-    // again for it.
+    // An in-place recomputation must not destroy a value that is still read: a destroyed value is
+    // recomputed afterwards.
     const auto kept = [this](ValueId v) { return !gone_[v.index]; };
     cone_ = cones_.leading_to(missing_, through_missing_data(facts_.adapter(), kept));
     std::sort(cone_.begin(), cone_.end());
     for (NodeId n : cone_) append(n.index);
   }
 
-  /// Outputs that are not there are made, and the schedule is handed over.
+  /// Recomputes missing outputs, and returns the schedule.
   [[nodiscard]] Schedule finish() {
     std::vector<std::uint32_t> outputs;
     for (ValueId v : graph_.outputs()) outputs.push_back(v.index);
@@ -121,7 +121,8 @@ class LazyRecompute {
   std::vector<std::vector<std::uint32_t>> members_;
 };
 
-/// The schedule that drops these storages, or the graph's own order where that cannot be run.
+/// The schedule that evicts these storages, or the graph's own order if that schedule cannot be
+/// run.
 [[nodiscard]] inline Schedule drop_for_backward(const ScheduleFacts& facts, std::uint32_t backward,
                                                 const std::vector<bool>& dropped) {
   Schedule schedule = LazyRecompute{facts, backward}.schedule(dropped);

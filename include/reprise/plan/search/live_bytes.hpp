@@ -1,12 +1,12 @@
 #pragma once
-// The bytes that are live on each place of a schedule, while lifetimes come, go and change: the
-// peak, and what is above a limit.
+// LiveBytes keeps the live bytes on each place of a schedule while lifetimes change: the peak, and
+// the bytes above a limit.
 //
 //   LiveBytes live;
 //   live.assign(…);                       8 places, on which nothing runs
 //   live.activate(3, 16);                 something runs on place 3, with a workspace of 16 B
 //   live.add(2, 5, 100);                  a storage of 100 B lives on places 2 … 5
-//   live.tree().max()                     116, on place 3: where nothing runs, nothing counts
+//   live.tree().max()                     116, on place 3: only places on which something runs count
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace reprise::planning {
 
 class LiveBytes {
  public:
-  /// All places anew: live bytes by place, PeakTree::inactive added where nothing runs.
+  /// Sets all places: live bytes by place, plus PeakTree::inactive if nothing runs there.
   void assign(const std::vector<std::int64_t>& live) {
     tree_.reset(static_cast<std::uint32_t>(live.size()));
     tree_.assign(live);
@@ -40,15 +40,15 @@ class LiveBytes {
     if (watching_) overload_.deactivate(place);
   }
 
-  /// From the next assign() on overload() is kept: bytes above the limit, summed over all active
-  /// places.
+  /// From the next assign() on, overload() is maintained: bytes above the limit, summed over all
+  /// active places.
   void watch(std::int64_t limit) {
     watching_ = true;
     limit_ = limit;
   }
   [[nodiscard]] std::int64_t overload() const { return overload_.sum(); }
   [[nodiscard]] const PeakTree& tree() const { return tree_; }
-  /// How often something was added or activated.
+  /// Number of lifetimes added and places activated.
   [[nodiscard]] std::uint64_t changes() const { return changes_; }
 
  private:

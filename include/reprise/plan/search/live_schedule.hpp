@@ -1,22 +1,22 @@
 #pragma once
-// A schedule that can be edited while its peak stays known: insert or remove an occurrence, read
-// the peak.
+// A LiveSchedule can be edited while its peak stays known: insert or remove an occurrence, read the
+// peak.
 //
 // ```cpp
 // ScheduleFacts facts{graph};                // the toy graph of the plan format
 // LiveSchedule s{facts, own_order(graph)};
 // s.peak();                                  // 28740
 // auto second_relu = s.insert(relu, s.occurrences(grad.index).front());  // relu again before grad
-// auto second_norm = s.insert(norm, second_relu);        // … which needs norm again
+// auto second_norm = s.insert(norm, second_relu);        // … which needs norm recomputed
 // s.peak();                                  // 20548, and s.valid()
 // s.remove(second_norm);                     // and back
 // ```
 //
-// Four parts, each in a header of its own: OccurrenceOrder has the occurrences and their places,
-// InstanceBook what they make and read, UpdateOrder whether updates come in order, LiveBytes the
-// peak. An edit touches the storages whose lifetimes change, each in O(log n). It may leave the
-// schedule invalid on the way to another valid one: `valid()` counts what is broken instead of
-// forbidding it.
+// It has four parts, each in a header of its own. OccurrenceOrder has the occurrences and their
+// places. InstanceBook has what they make and read, UpdateOrder whether updates come in order, and
+// LiveBytes the peak. An edit changes the storages whose lifetimes change, each in O(log n). The
+// schedule may be invalid between two valid states: `valid()` counts broken rules instead of
+// forbidding them.
 
 #include <algorithm>
 #include <cstdint>
@@ -35,7 +35,7 @@ namespace reprise::planning {
 
 class LiveSchedule {
  public:
-  /// stays the same while other occurrences come and go
+  /// stays the same while other occurrences are inserted and removed
   using Occurrence = OccurrenceOrder::Occurrence;
   using Instance = InstanceBook::Instance;
   static constexpr std::uint32_t none = ScheduleFacts::none;
@@ -48,13 +48,13 @@ class LiveSchedule {
         never_run_(facts.graph().node_count()) {
     build(schedule);
   }
-  LiveSchedule(const LiveSchedule&) = delete;  // its parts know each other
+  LiveSchedule(const LiveSchedule&) = delete;  // its parts refer to each other
   LiveSchedule& operator=(const LiveSchedule&) = delete;
 
   [[nodiscard]] const StepGraph& graph() const { return facts_.graph(); }
   [[nodiscard]] const ScheduleFacts& facts() const { return facts_; }
 
-  /// Runs `n` once more, right before `before`. Occurrences that were removed may be handed out
+  /// Adds an occurrence of `n` right before `before`. Handles of removed occurrences may be used
   /// again.
   Occurrence insert(NodeId n, Occurrence before) {
     const std::uint32_t place = free_place(before);
@@ -83,12 +83,12 @@ class LiveSchedule {
   [[nodiscard]] bool valid() const {
     return book_.broken() + updates_.broken() + never_run_ + runs_again_ == 0;
   }
-  /// Exact where valid.
+  /// Exact if the schedule is valid.
   [[nodiscard]] Bytes peak() const { return {base() + std::max<std::int64_t>(tree().max(), 0)}; }
   [[nodiscard]] Occurrence peak_at() const {
     return at(static_cast<std::uint32_t>(tree().argmax()));
   }
-  /// From now on overload() is kept: bytes above the limit, summed over all occurrences.
+  /// From now on, overload() is maintained: bytes above the limit, summed over all occurrences.
   void watch(std::int64_t limit) {
     live_.watch(limit - base());
     spread();
@@ -97,7 +97,7 @@ class LiveSchedule {
   /// Time in ticks: whole numbers, see ScheduleFacts::ticks_per_us().
   [[nodiscard]] std::int64_t ticks() const { return ticks_; }
   [[nodiscard]] std::size_t size() const { return order_.size(); }
-  /// Lifetimes changed so far: what edits have cost, in a unit that does not depend on the machine.
+  /// Lifetimes changed so far: the cost of edits, in a unit that does not depend on the machine.
   [[nodiscard]] std::uint64_t changes() const { return live_.changes(); }
 
   [[nodiscard]] Occurrence start() const { return order_.start(); }
@@ -112,19 +112,18 @@ class LiveSchedule {
   }
   [[nodiscard]] bool is_first(Occurrence x) const { return occurrences(node(x)).front() == x; }
   [[nodiscard]] std::size_t pool_size() const { return order_.pool_size(); }
-  /// The occurrence that stands on a slot; none where it is free.
+  /// The occurrence on a slot; none if the slot is free.
   [[nodiscard]] Occurrence at(std::uint32_t slot_number) const { return order_.at(slot_number); }
 
   [[nodiscard]] std::int64_t base() const { return graph().persistent_bytes().count; }
-  /// Bytes live while the occurrence runs, persistent ones included.
+  /// Live bytes while the occurrence runs, persistent bytes included.
   [[nodiscard]] std::int64_t live_during(Occurrence x) const { return base() + tree().at(slot(x)); }
-  /// The most that is live while any occurrence in first .. last (slots) runs.
+  /// The largest number of live bytes during the occurrences first .. last (slots).
   [[nodiscard]] std::int64_t most_live(std::uint32_t first, std::uint32_t last) const {
     return base() + tree().max(first, last);
   }
 
-  /// Slots of the first and the last occurrence that need more than `limit`; the peak must be above
-  /// it.
+  /// Slots of the first and the last occurrence that exceed `limit`; the peak must exceed it.
   [[nodiscard]] std::uint32_t first_above(std::int64_t limit) const {
     return static_cast<std::uint32_t>(tree().first_above(limit - base()));
   }
@@ -132,7 +131,7 @@ class LiveSchedule {
     return static_cast<std::uint32_t>(tree().last_above(limit - base()));
   }
 
-  // Storages and instances, for strategies that reason about what to drop: see InstanceBook.
+  // Storages and instances, for strategies that choose what to evict: see InstanceBook.
   [[nodiscard]] std::size_t instance_count() const { return book_.instance_count(); }
   [[nodiscard]] bool owns_storage(Instance i) const { return book_.owns_storage(i); }
   [[nodiscard]] std::uint32_t first_slot(Instance storage) const {
@@ -177,12 +176,12 @@ class LiveSchedule {
   [[nodiscard]] std::int64_t workspace(Occurrence x) const {
     return graph().nodes()[node(x)].workspace.count;
   }
-  // What counts while the occurrence runs and is no storage's.
+  // Bytes that count while the occurrence runs and belong to no storage.
   [[nodiscard]] std::int64_t own_bytes(Occurrence x) const {
     return workspace(x) + (previous(x) == start() ? facts_.unused_initial_bytes() : 0);
   }
 
-  // Occurrences stand side by side, and nothing is counted, until all are there.
+  // Occurrences are placed one after the other, and nothing is counted, until all are placed.
   void build(std::span<const NodeId> schedule) {
     order_.set_slot(end(), static_cast<std::uint32_t>(schedule.size() + 1));
     for (NodeId n : schedule) {
@@ -224,7 +223,7 @@ class LiveSchedule {
     }
   }
 
-  // New places for all, and the live bytes anew.
+  // Gives all occurrences new places, and computes the live bytes anew.
   void spread() {
     order_.spread();
     std::vector<std::int64_t> change(order_.places() + 1, 0);
@@ -242,8 +241,8 @@ class LiveSchedule {
       live_.add(slot(next(start())), slot(next(start())), facts_.unused_initial_bytes());
   }
 
-  // The same for the places first .. last - 1 alone: storages that begin or end there are taken out
-  // of the tree and put back.
+  // The same for the places first .. last - 1 alone: storages that begin or end there are removed
+  // from the tree and added again.
   void spread(std::uint32_t first, std::uint32_t last) {
     moved_.clear();
     for (std::uint32_t p = first; p < last; ++p)
@@ -264,8 +263,7 @@ class LiveSchedule {
     book_.settle_lifted();
   }
 
-  // What is there at the start and never used counts while the first occurrence runs, whichever
-  // that is.
+  // Initial values that are never used count during the first occurrence, whichever it is.
   void move_unused_initial(Occurrence from, Occurrence to) {
     const std::int64_t bytes = facts_.unused_initial_bytes();
     if (bytes == 0) return;

@@ -1,5 +1,5 @@
 #pragma once
-// The narrowest cut of a network, by maximum flow.
+// FlowNetwork finds the narrowest cut of a network, by maximum flow.
 //
 //          3          2
 //     s ──────▶ a ──────▶ t          s, a, b, t are vertices 0, 1, 2, 3
@@ -11,14 +11,14 @@
 // ```cpp
 // FlowNetwork net{4};
 // net.join(0, 1, 3), net.join(1, 3, 2), net.join(0, 2, 1), net.join(2, 3, 5), net.join(1, 2, 9);
-// *net.send(0, 3);        // 4: all that leaves s, 3 + 1
+// *net.send(0, 3);        // 4: everything that leaves s, 3 + 1
 // net.reached_from(0);    // s alone: both of its edges are full, and they are the cut
 // ```
 //
-// The flow is Boost.Graph's (Boykov and Kolmogorov); the network is a graph of its kind, with its
-// edges in one array. What is reached from the source in the end is the same whichever way the flow
-// is found: the side of the cut that is as small as can be. Nothing recurses: a network may be as
-// deep as a step is long.
+// Boost.Graph computes the flow (Boykov and Kolmogorov); the network models its graph concepts,
+// with the edges in one array. The set that can be reached from the source in the end does not
+// depend on the flow: it is the smallest source side of a minimum cut. Nothing recurses, so a
+// network may be as deep as a step is long.
 
 #include <cstddef>
 #include <cstdint>
@@ -41,19 +41,18 @@
 namespace reprise::planning {
 
 /// Models Boost.Graph's VertexListGraph, EdgeListGraph and IncidenceGraph. Vertices and edges are
-/// numbers; the way back of edge e is edge e ^ 1.
+/// numbers; the reverse of edge e is edge e ^ 1.
 class FlowNetwork {
  public:
   explicit FlowNetwork(std::size_t vertices) : first_(vertices, none) {}
 
-  /// An edge, and the way back, on which nothing can be sent before something came.
+  /// Adds an edge and its reverse, which has no capacity at first.
   void join(std::size_t from, std::size_t to, std::int64_t width) {
     add(from, to, width);
     add(to, from, 0);
   }
 
-  /// Sends as much as the edges let through, and says how much that is; none where it was told to
-  /// stop before.
+  /// Computes the maximum flow and returns it; empty if the search was stopped.
   std::optional<std::int64_t> send(std::size_t source, std::size_t sink,
                                    const std::function<bool()>& stop = {}) {
     if (width_.empty()) return 0;
@@ -75,7 +74,7 @@ class FlowNetwork {
     }
   }
 
-  /// By vertex: whether more could be sent there.
+  /// By vertex: whether more flow could reach it.
   [[nodiscard]] std::vector<bool> reached_from(std::size_t source) const {
     const auto lets_through = [this](std::size_t e) { return left_[e] > 0; };
     const boost::filtered_graph<FlowNetwork, EdgeFilter<std::size_t>> open{
@@ -86,7 +85,7 @@ class FlowNetwork {
     return reached;
   }
 
-  // What boost::graph_traits looks for.
+  // The members that boost::graph_traits needs.
   using vertex_descriptor = std::size_t;
   using edge_descriptor = std::size_t;
   using directed_category = boost::directed_tag;
@@ -103,7 +102,7 @@ class FlowNetwork {
   using in_edge_iterator = void;
   static std::size_t null_vertex() { return none; }
 
-  /// The edges that leave a vertex, the last that was joined first.
+  /// The edges that leave a vertex, the newest first.
   class out_edge_iterator {
    public:
     using iterator_category = std::forward_iterator_tag;
@@ -154,8 +153,8 @@ class FlowNetwork {
   static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
   using Index = boost::typed_identity_property_map<std::size_t>;
 
-  /// What can still be sent through an edge, as a property map of Boost's. Boost's algorithm has no
-  /// way to end early but an exception.
+  /// The remaining capacity of an edge, as a Boost property map. An exception is the only way to
+  /// end Boost's algorithm early.
   struct Left {
     struct Stopped {};
     using key_type = std::size_t;
@@ -182,9 +181,9 @@ class FlowNetwork {
   }
 
   std::vector<std::size_t> first_;  // edge, by vertex
-  // by edge; next_: of those that leave the same vertex
+  // by edge; next_: the next edge that leaves the same vertex
   std::vector<std::size_t> to_{}, next_{};
-  std::vector<std::int64_t> width_{}, left_{};  // by edge; left_: what can still be sent
+  std::vector<std::int64_t> width_{}, left_{};  // by edge; left_: remaining capacity
 };
 
 }  // namespace reprise::planning

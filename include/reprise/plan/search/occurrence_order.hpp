@@ -1,15 +1,15 @@
 #pragma once
-// Which occurrences a schedule has and in which order: on numbered places with gaps between them,
-// so that one more fits anywhere.
+// OccurrenceOrder keeps the occurrences of a schedule in order: on numbered places with gaps, so
+// that another occurrence fits anywhere.
 //
 //   place        0       7       11      15      23      31
-//   occurrence   start   a       x       b       c       end         three were spread over 32 places, x was put in front of b
+//   occurrence   start   a       x       b       c       end         three were spread over 32 places, x was inserted before b
 //
 //   order.place_before(b) == 11; then next(a) == x, slot(x) == 11, at(11) == x
 //
-// An occurrence keeps its handle while others come and go; handles of removed ones are used again,
-// last in, first out. Where a gap is used up, roomy_around() names the smallest surroundings that
-// are not crowded.
+// An occurrence keeps its handle while others are inserted and removed. Handles of removed
+// occurrences are used again, last in, first out. If a gap is used up, roomy_around() finds the
+// smallest range of places that is not crowded.
 
 #include <algorithm>
 #include <bit>
@@ -40,29 +40,29 @@ class OccurrenceOrder {
   [[nodiscard]] std::uint32_t slot(Occurrence x) const { return all_[x].slot; }
   [[nodiscard]] std::uint32_t node(Occurrence x) const { return all_[x].node; }
   [[nodiscard]] bool alive(Occurrence x) const { return all_[x].alive; }
-  /// What the owner keeps with an occurrence: where the instances of its outputs begin.
+  /// Kept for the owner: the first instance of the occurrence's outputs.
   [[nodiscard]] std::uint32_t instances(Occurrence x) const { return all_[x].instances; }
   /// The occurrences of a node, in running order.
   [[nodiscard]] std::span<const Occurrence> runs(std::uint32_t n) const { return runs_[n]; }
-  /// Place of a node's first occurrence; none where it does not run.
+  /// Place of a node's first occurrence; none if the node does not run.
   [[nodiscard]] std::uint32_t first_slot(std::uint32_t n) const {
     return runs_[n].empty() ? none : slot(runs_[n].front());
   }
-  /// The occurrence that stands on a place; none where it is free.
+  /// The occurrence on a place; none if the place is free.
   [[nodiscard]] Occurrence at(std::uint32_t place) const { return at_[place]; }
   [[nodiscard]] std::uint32_t places() const { return static_cast<std::uint32_t>(at_.size()); }
   [[nodiscard]] std::size_t size() const { return size_; }
   /// Handles given out so far, start and end included.
   [[nodiscard]] std::size_t pool_size() const { return all_.size(); }
 
-  /// The first of a list in running order that stands at or after a place.
+  /// The first occurrence of an ordered list at or after a place.
   [[nodiscard]] std::vector<Occurrence>::const_iterator lower(const std::vector<Occurrence>& list,
                                                               std::uint32_t place) const {
     return std::lower_bound(list.begin(), list.end(), place,
                             [&](Occurrence x, std::uint32_t s) { return all_[x].slot < s; });
   }
 
-  /// A removed occurrence of the node, to be used again; none where there is none.
+  /// The handle of a removed occurrence of the node; none without one.
   Occurrence take_spare(std::uint32_t n) {
     if (spare_[n].empty()) return none;
     const Occurrence x = spare_[n].back();
@@ -93,22 +93,22 @@ class OccurrenceOrder {
     --size_;
   }
   void set_slot(Occurrence x, std::uint32_t place) { all_[x].slot = place; }
-  /// Puts the occurrence where it says that it stands.
+  /// Enters the occurrence at its own place.
   void settle(Occurrence x) { at_[slot(x)] = x; }
   void lift(Occurrence x) { at_[slot(x)] = none; }
 
-  /// Adds to the runs of its node, or takes out, an occurrence that has its place.
+  /// Adds an occurrence that has its place to the runs of its node, or removes it.
   void add_run(Occurrence x) { runs_[node(x)].insert(lower(runs_[node(x)], slot(x)), x); }
   void remove_run(Occurrence x) { runs_[node(x)].erase(lower(runs_[node(x)], slot(x))); }
 
-  /// A free place right before an occurrence; none where there is none.
+  /// A free place right before an occurrence; none without one.
   [[nodiscard]] std::uint32_t place_before(Occurrence before) const {
     const std::uint32_t low = slot(previous(before)), high = slot(before);
     return high - low > 1 ? low + (high - low) / 2 : none;
   }
 
-  /// The smallest surroundings of a place that are not crowded, first place and the one behind the
-  /// last; {0, 0} where all are.
+  /// The smallest range around a place that is not crowded: first place, and one past the last; {0,
+  /// 0} if all are crowded.
   [[nodiscard]] std::pair<std::uint32_t, std::uint32_t> roomy_around(std::uint32_t place) const {
     std::uint32_t width = 32;
     for (double crowded = 0.35; width < places(); width *= 2, crowded *= 0.96) {
@@ -141,12 +141,12 @@ class OccurrenceOrder {
     std::uint32_t instances = none;
     bool alive = false;
   };
-  // places for each occurrence: at least so many, up to twice as many
+  // places for each occurrence: at least this many, at most twice as many
   static constexpr std::uint32_t gap = 4;
 
   std::vector<Occ> all_;
   std::vector<std::vector<Occurrence>> runs_;   // by node, in running order
-  std::vector<std::vector<Occurrence>> spare_;  // by node: removed ones
+  std::vector<std::vector<Occurrence>> spare_;  // by node: removed handles
   std::vector<Occurrence> at_;                  // by place
   std::size_t size_ = 0;
 };

@@ -1,19 +1,19 @@
 #pragma once
-// How far above a limit the live bytes are, summed over all places: what a search that passes
-// through schedules which do not fit has to pay for. The maximum alone would not do, since most
-// edits leave the highest place as it is.
+// OverloadSum keeps the bytes above a limit, summed over all places. A search through schedules
+// that do not fit pays for this sum. The maximum would not do, because most edits do not change the
+// highest place.
 //
 // ```cpp
 // OverloadSum o;
-// o.assign({10, 50, 30, 70}, 40);   // four places, at most 40 wanted
+// o.assign({10, 50, 30, 70}, 40);   // four places, limit 40
 // o.sum();                          // 10 + 30 = 40
 // o.add(1, 3, -20);                 // 10 30 10 50
 // o.sum();                          // 10
 // ```
 //
-// Places come in blocks of 64. A block knows which of its places count (one bit each) and its
-// largest value, so that one which is below the limit before and after an addition takes the
-// addition as a whole, and the others look at the places that count only.
+// Places are divided into blocks of 64. A block knows which of its places count (one bit each), and
+// its largest value. If a block is below the limit before and after an addition, the addition
+// changes the block as a whole. Otherwise only the places that count are visited.
 
 #include <algorithm>
 #include <bit>
@@ -27,8 +27,7 @@ namespace reprise::planning {
 
 class OverloadSum {
  public:
-  /// All places at once, in linear time; from now on measured against `limit`. Places at
-  /// PeakTree::inactive do not count.
+  /// Sets all places, in linear time, and the limit. Places at PeakTree::inactive do not count.
   void assign(const std::vector<std::int64_t>& values, std::int64_t limit) {
     limit_ = limit;
     values_ = values;
@@ -51,7 +50,7 @@ class OverloadSum {
     add_within(high, to, amount);
   }
 
-  /// From now on the place counts, with so many bytes.
+  /// From now on, the place counts, with these bytes.
   void activate(std::size_t place, std::int64_t bytes) {
     Block& k = blocks_[place / width];
     k.active |= bit(place);

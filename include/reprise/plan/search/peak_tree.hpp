@@ -1,5 +1,5 @@
 #pragma once
-// Range add, range max: the bytes live at each place of a schedule, and where they are most.
+// PeakTree stores the live bytes at each place of a schedule: range add, range maximum.
 //
 // ```cpp
 // PeakTree t(8);         // places 0 .. 7, all inactive
@@ -11,8 +11,8 @@
 // t.at(5);               // 50
 // ```
 //
-// Each tree node keeps the largest sum below it plus what was added to its whole range, so nothing
-// is ever pushed down.
+// Each tree node has the largest sum below it plus the additions to its whole range, so nothing is
+// pushed down.
 
 #include <algorithm>
 #include <bit>
@@ -26,12 +26,12 @@ namespace reprise::planning {
 
 class PeakTree {
  public:
-  /// What an inactive place counts as: far below anything that can be live.
+  /// The value of an inactive place: far below any number of live bytes.
   static constexpr std::int64_t inactive = -(std::int64_t{1} << 60);
 
   explicit PeakTree(std::size_t places = 1) { reset(places); }
 
-  /// At least so many places, all inactive, nothing live.
+  /// At least this many places, all inactive, without live bytes.
   void reset(std::size_t places) {
     size_ = std::bit_ceil(std::max<std::size_t>(places, 2));
     cells_.assign(2 * size_, {inactive, 0});
@@ -55,20 +55,20 @@ class PeakTree {
     for (l >>= 1; l > 0; l >>= 1) pull(l);
   }
 
-  /// From now on the place counts, with so many bytes of its own (workspace).
+  /// From now on, the place counts, with its own bytes (workspace).
   void activate(std::size_t place, std::int64_t own) { add(place, place, own - inactive); }
   void deactivate(std::size_t place, std::int64_t own) { add(place, place, inactive - own); }
 
   [[nodiscard]] std::int64_t max() const { return cells_[1].max; }
 
-  /// The first place where the maximum is reached.
+  /// The first place with the maximum.
   [[nodiscard]] std::size_t argmax() const {
     std::size_t i = 1;
     while (i < size_) i = 2 * i + (cells_[2 * i + 1].max > cells_[2 * i].max ? 1 : 0);
     return i - size_;
   }
 
-  /// The first and the last place above a limit; there must be one.
+  /// The first and the last place above a limit; there must be such a place.
   [[nodiscard]] std::size_t first_above(std::int64_t limit) const {
     std::size_t i = 1;
     while (i < size_) {

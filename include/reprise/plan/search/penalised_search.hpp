@@ -1,20 +1,19 @@
 #pragma once
-// Annealing through schedules that do not fit: what is above the budget has a price, which rises
-// until it is paid.
+// PenalisedSearch anneals through schedules that do not fit: bytes above the budget have a price,
+// which rises until the schedule fits.
 //
 //   cost = time + price × overload            overload: bytes above the budget, summed over all occurrences (OverloadSum)
 //
 // Four kinds of moves, each a handful of edits on a LiveSchedule:
-//   drop     what is idle at an overloaded place is computed again before its next use; its inputs are kept until then, or are
-//            computed again as well
+//   drop     recomputes a value that is idle at an overloaded place before its next use; its inputs are kept until then, or are
+//            recomputed as well
 //   take out a recomputation; its readers read the instance before it, which lives longer
 //   twins    a drop or a removal in all repetitions of a block at once (RepeatedBlocks)
-//   shift    an occurrence to another place between its inputs and its readers (first ones too, where the order is free)
+//   shift    an occurrence to another place between its inputs and its readers (first ones too, if the order is free)
 //
-// A cone that is too dear at once is built and taken apart over several moves, through states that
-// a search which always fits cannot pass. The price falls while the schedule fits and rises while
-// it does not, so the search crosses the border to and fro and the best schedule that fits is
-// remembered.
+// A cone that is too expensive as one move is built and removed in several moves, through states
+// that do not fit. The price falls while the schedule fits and rises while it does not. The search
+// therefore crosses the border repeatedly, and remembers the best schedule that fits.
 
 #include <algorithm>
 #include <cmath>
@@ -41,8 +40,8 @@ class PenalisedSearch final : public ScheduleSearch {
   [[nodiscard]] const Schedule& best() const { return best_; }
   [[nodiscard]] std::uint64_t work() const { return (work_ + cone_.work()) / 4 + s_.edits(); }
 
-  /// A price at which what the graph's own order has above the budget costs a tenth of its time:
-  /// low, it rises by itself.
+  /// The price at which the overload of the graph's own order costs a tenth of the step's time: a
+  /// low price, because it rises by itself.
   [[nodiscard]] static double first_price(const ScheduleFacts& facts, std::int64_t budget) {
     LiveSchedule own{facts, own_order(facts.graph())};
     own.watch(budget);
@@ -50,8 +49,8 @@ class PenalisedSearch final : public ScheduleSearch {
            static_cast<double>(std::max<std::int64_t>(1, own.overload()));
   }
 
-  /// Searches for so much work. `heat`: the first temperature in mean node times; the last is a
-  /// hundredth of it.
+  /// Searches for this much work. `heat`: the first temperature, in mean node times; the last
+  /// temperature is a hundredth of it.
   void run(std::uint64_t work_limit, double heat, double first_price) {
     const std::uint64_t begin = work();
     const double mean = total_ / static_cast<double>(facts_.graph().node_count());
@@ -67,7 +66,7 @@ class PenalisedSearch final : public ScheduleSearch {
   }
 
  private:
-  // Asked once in about a millisecond, however much work a move is.
+  // Asked about once per millisecond, however much work a move is.
   bool stopped() {
     if (stopped_ || !rules_.stop || work() < ask_at_) return stopped_;
     ask_at_ = work() + 512;
@@ -128,7 +127,7 @@ class PenalisedSearch final : public ScheduleSearch {
     return false;
   }
 
-  // A storage that something reads not far after.
+  // A storage with a read a little later.
   Instance read_after(Occurrence at) {
     std::uint64_t steps = random_() >> (32 + random_.below(31));
     steps %= 200;
@@ -182,8 +181,8 @@ class PenalisedSearch final : public ScheduleSearch {
     return true;
   }
 
-  // Where there is more room for what runs again than right before the use that it serves: between
-  // p and there.
+  // A place between p and the use where the recomputation has more headroom than right before the
+  // use.
   std::uint32_t earlier_place(std::uint32_t p, std::uint32_t at) {
     std::uint32_t best = at;
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
@@ -196,7 +195,7 @@ class PenalisedSearch final : public ScheduleSearch {
     return best;
   }
 
-  // An input is there, or is kept for it, or is computed again as well.
+  // An input exists, is kept for the recomputation, or is recomputed as well.
   bool serve(std::uint32_t t, std::uint32_t reader, Instance dropped) {
     const LiveSchedule& l = live();
     const std::uint32_t at = cone_.at;
@@ -224,8 +223,8 @@ class PenalisedSearch final : public ScheduleSearch {
 
   // ---- twins ------------------------------------------------------------------------------------
 
-  // A read far from what made its value, and the same read in every repetition of the block: each
-  // gets a run of its own.
+  // Takes a read far from its value's producer, and the same read in every repetition of the block.
+  // Each read gets a recomputation of its own.
   bool drop_twins() {
     const Occurrence y = any_occurrence();
     if (y == none || facts_.reads(live().node(y)).empty()) return false;
@@ -241,7 +240,7 @@ class PenalisedSearch final : public ScheduleSearch {
     return done;
   }
 
-  // Runs n again before the first run of a reader of its, where something else ran between.
+  // Recomputes n before the first occurrence of its reader, if other nodes ran between them.
   bool run_before(std::uint32_t n, std::uint32_t reader) {
     const Occurrence y =
         live().occurrences(reader).empty() ? none : live().occurrences(reader).front();

@@ -1,19 +1,19 @@
 #pragma once
-// Search over whole schedules: drop something at the peak and compute it again before its next use,
-// until the peak fits.
+// RecomputeSearch searches over whole schedules: it evicts a value at the peak and recomputes it
+// before its next use, until the peak fits.
 //
 //   peak at P        a ────────── P ────────── b          x is made at a, idle at P, read at b
-//   drop x           a ─┤         P         u ├─ b        u, which makes x, runs again right before b; if u's inputs are gone by
-//                                                         then they are computed again too (the cone of x), or kept until b
+//   evict x          a ─┤         P         u ├─ b        u, which makes x, runs a second time right before b; if u's inputs do not
+//                                                         exist then, they are recomputed too (the cone of x), or kept until b
 //
-// A drop's price is the time of its cone, its worth the bytes that it takes away where the budget
-// is passed. Peaks inside a cone are met by drops within it, so recomputation nests as deep as the
-// budget asks. Occurrences whose results nobody reads any more are taken out, which turns a drop
-// into a move where that is possible.
+// The cost of an eviction is the time of its cone; its gain is the bytes that it frees where the
+// budget is exceeded. Evictions inside a cone lower the peaks of the cone, so recomputation nests
+// as deep as the budget requires. Occurrences without readers are removed, which makes an eviction
+// a move if that is possible.
 //
-// improve() then takes recomputations out at random and repairs what that breaks, keeping what
-// saves time (large neighbourhood search under an annealing rule). All limits are in units of work,
-// so that the same seed gives the same plan under any load.
+// improve() then removes recomputations at random and repairs the schedule, and keeps changes that
+// save time (large neighbourhood search under an annealing rule). All limits are in units of work,
+// so the same seed gives the same plan under any load.
 
 #include <algorithm>
 #include <cmath>
@@ -26,7 +26,7 @@
 
 namespace reprise::planning {
 
-/// How much work a search does by default: what fits the times promised for this many nodes.
+/// Default work of a search: fits the promised times for this many nodes.
 [[nodiscard]] inline std::uint64_t default_search_work(std::size_t nodes) {
   const double thousands = static_cast<double>(nodes) / 1000;
   return static_cast<std::uint64_t>(1.3e6 * std::pow(std::max(thousands, 1.0), 0.4));
@@ -49,19 +49,19 @@ class RecomputeSearch final : public ScheduleSearch {
   [[nodiscard]] std::uint64_t work() const { return work_ + cone_.work() + 4 * s_.edits(); }
   void commit() { s_.commit(); }
 
-  /// Drops until the peak fits or nothing helps. False where it does not fit in the end; what was
-  /// reached stays.
+  /// Evicts until the peak fits or nothing helps. False if the schedule does not fit in the end; it
+  /// keeps what was reached.
   bool reach_budget(std::uint64_t work_limit) {
     work_limit_ = work_limit;
-    // One look at the whole peak takes long enough to ask each time.
+    // One visit of the whole peak is long enough to ask each time.
     while (!fits() && work() <= work_limit && !(rules_.stop && rules_.stop()) && lower_peak(all))
       s_.commit();
     work_limit_ = ~std::uint64_t{0};
     return fits();
   }
 
-  /// Takes recomputations out and repairs, for so much work. The schedule must fit, and fits
-  /// afterwards.
+  /// Removes recomputations and repairs the schedule, for this much work. The schedule must fit,
+  /// and fits afterwards.
   void improve(std::uint64_t work_limit, double heat) {
     prune();
     const std::uint64_t begin = work();
@@ -87,7 +87,7 @@ class RecomputeSearch final : public ScheduleSearch {
     prune();
   }
 
-  /// Takes out every recomputation that the budget does not need, the dearest first.
+  /// Removes every recomputation that the budget does not need, the most expensive first.
   void prune() {
     for (bool again = true; again;) {
       again = false;
@@ -117,8 +117,8 @@ class RecomputeSearch final : public ScheduleSearch {
 
   static constexpr std::size_t all = ~std::size_t{0};
 
-  /// One drop (or several that were found together) at the peak. False where nothing there can be
-  /// dropped.
+  /// One eviction at the peak, or several that were found together. False if nothing there can be
+  /// evicted.
   bool lower_peak(std::size_t sample) {
     const Occurrence at = live().peak_at();
     const std::uint32_t p = live().slot(at);
@@ -151,7 +151,7 @@ class RecomputeSearch final : public ScheduleSearch {
     std::int64_t ticks = 0;  ///< of its cone
     double score = 0;
   };
-  // Asked once in about a millisecond, however much work a move is.
+  // Asked about once per millisecond, however much work a move is.
   bool stopped() {
     if (stopped_ || !rules_.stop) return stopped_;
     if ((++asked_ & 63) != 0 && work() < ask_at_) return false;
@@ -193,8 +193,8 @@ class RecomputeSearch final : public ScheduleSearch {
         {i, cone_.ticks, bytes * covered * noise / static_cast<double>(cone_.ticks + free_ticks_)});
   }
 
-  // What has to run again, right before the storage's next use after p, so that it can be freed
-  // before p.
+  // Finds the nodes to recompute right before the storage's next use after p, so that the storage
+  // can be evicted before p.
   bool find_cone(Instance storage, std::uint32_t p) {
     const LiveSchedule& l = live();
     gain_ = l.bytes(storage);
@@ -215,8 +215,7 @@ class RecomputeSearch final : public ScheduleSearch {
     return true;
   }
 
-  // An input of the cone is there anyway, or is kept until the cone runs, or is computed again as
-  // well.
+  // An input of the cone exists anyway, is kept until the cone runs, or is recomputed as well.
   bool serve(std::uint32_t t, std::uint32_t reader, Instance dropped, std::uint32_t p) {
     ++work_;
     const LiveSchedule& l = live();
@@ -248,8 +247,8 @@ class RecomputeSearch final : public ScheduleSearch {
     return gain_ > 0;
   }
 
-  // A cone node whose last run served nobody but the cone moves instead of running again: no time
-  // is paid for it.
+  // If only the cone reads a node's last run, that run moves instead of repeating, and costs no
+  // time.
   void take_off_what_moves() {
     const LiveSchedule& l = live();
     for (std::size_t k = cone_.nodes.size(); k > 0; --k) {
@@ -290,7 +289,7 @@ class RecomputeSearch final : public ScheduleSearch {
     if (!l.owns_storage(c.storage) || l.first_slot(c.storage) >= p || l.last_slot(c.storage) <= p ||
         !find_cone(c.storage, p))
       return false;
-    // drops before it in the same batch made it dear
+    // earlier evictions of the same batch made it expensive
     if (cone_.ticks > 2 * c.ticks + free_ticks_) return false;
     const std::int64_t here = l.live_during(at);
     const std::size_t mark = s_.mark();
@@ -300,8 +299,8 @@ class RecomputeSearch final : public ScheduleSearch {
     return false;
   }
 
-  // New occurrences must stay below the peak that is being lowered, or two drops could chase each
-  // other for ever.
+  // New occurrences must stay below the peak that is being lowered. Otherwise two evictions could
+  // undo each other forever.
   [[nodiscard]] bool lower_than(std::int64_t peak) const {
     for (Occurrence x : s_.run_again_last())
       if (live().alive(x) && live().live_during(x) >= peak) return false;
@@ -323,7 +322,7 @@ class RecomputeSearch final : public ScheduleSearch {
     return false;
   }
 
-  // One recomputation, or a few that stand close together.
+  // One recomputation, or a few that are close together.
   void ruin() {
     const std::size_t count = random_.below(2) != 0 ? 1 : 2 + random_.below(12);
     Occurrence near = none;
@@ -340,7 +339,7 @@ class RecomputeSearch final : public ScheduleSearch {
     }
   }
 
-  // The next recomputation after x, not far away.
+  // The next recomputation after x, if it is close.
   [[nodiscard]] Occurrence neighbour(Occurrence x) const {
     for (int steps = 0; steps < 24 && x != live().end(); ++steps, x = live().next(x))
       if (x > live().end() && !live().is_first(x)) return x;
@@ -350,8 +349,8 @@ class RecomputeSearch final : public ScheduleSearch {
   bool repair(std::int64_t most_ticks) {
     noise_ = 0.5;
     bool ok = true;
-    // Few candidates make repairs differ, many make them good: measured, a mixture is best, and
-    // mostly few.
+    // Few candidates make repairs differ, many candidates make them good: a mixture with mostly few
+    // works best.
     constexpr std::size_t samples[] = {2, 2, 3, 3, 3, 4, 4, 8};
     const std::size_t sample = samples[random_.below(8)];
     for (int steps = 0; ok && !fits(); ++steps)
@@ -362,17 +361,17 @@ class RecomputeSearch final : public ScheduleSearch {
 
   static constexpr std::size_t most_cone = 2000;
 
-  std::int64_t gain_ = 0;        // bytes less at the peak, with the cone found last
+  std::int64_t gain_ = 0;        // bytes saved at the peak by the last cone
   std::uint32_t idle_from_ = 0;  // slot of the storage's last use before the peak
-  // by node: round_, where its run moves instead of coming again
+  // by node: round_, if its run moves instead of repeating
   std::vector<std::uint32_t> movable_;
   std::vector<Candidate> candidates_;
   std::uint32_t round_ = 0;
   std::uint64_t asked_ = 0, work_limit_ = ~std::uint64_t{0};
   std::int64_t free_ticks_ = 1;
-  std::size_t batch_share_ = 32;  // so many drops at once: the candidates divided by this
+  std::size_t batch_share_ = 32;  // evictions at once: the number of candidates divided by this
   double extend_ratio_ = 8;
-  // how far a candidate's score may be off at random: 0.25 for a quarter up or down
+  // random deviation of a candidate's score: 0.25 for a quarter up or down
   double noise_ = 0;
 };
 

@@ -1,14 +1,14 @@
 #pragma once
-// Which nodes do the same thing in different blocks of a repetitive graph: a decision for one is
-// worth trying for all.
+// RepeatedBlocks finds nodes that do the same in different blocks of a repetitive graph: a decision
+// for one of them is worth trying for all.
 //
 //   x ─conv─ relu ─conv─ relu ─conv─ relu ─loss         conv: {0, 2, 4}, relu: {1, 3, 5}, loss: {6}
-//                                                       loss, backward, …: classes of one, or mirrored ones
+//                                                       loss, backward, …: classes of one node, or mirrored classes
 //
-// Nodes are twins where op, phase, sizes and workspace are the same, and so are those of what makes
-// their inputs and of what reads their outputs, a few steps around (colour refinement). Measured
-// times are left out: they are never the same twice. The first and the last blocks border on
-// something else and fall out of the class; they are decided on their own.
+// Two nodes are twins if op, phase, sizes and workspace are equal, and if the same holds for the
+// producers of their inputs and the readers of their outputs, a few edges around (colour
+// refinement). Measured times are left out, because they always differ. The first and the last
+// blocks have other neighbours, so they are not in the class, and are decided on their own.
 
 #include <algorithm>
 #include <cstdint>
@@ -43,12 +43,12 @@ class RepeatedBlocks {
   [[nodiscard]] std::span<const std::uint32_t> twins(std::uint32_t n) const {
     return members_[class_[n]];
   }
-  /// Which of its twins the node is.
+  /// The node's index among its twins.
   [[nodiscard]] std::uint32_t place(std::uint32_t n) const { return place_[n]; }
 
-  /// What `b` is to `a`, as seen from twin number t of a: in the same direction where both classes
-  /// run alike, mirrored where one is of the backward pass. None (0xffffffff) where there is no
-  /// such twin.
+  /// The node that is to twin number t of a what `b` is to `a`: in the same direction if both
+  /// classes run in the same direction, mirrored if one class is of the backward pass. None
+  /// (0xffffffff) without such a twin.
   [[nodiscard]] std::uint32_t counterpart(std::uint32_t a, std::uint32_t b, std::uint32_t t) const {
     const auto of_b = twins(b);
     const bool mirrored = graph_.nodes()[a].phase != graph_.nodes()[b].phase;

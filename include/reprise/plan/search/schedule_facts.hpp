@@ -1,21 +1,20 @@
 #pragma once
-// What a schedule of a graph has to know about each node, looked up once: what it reads, what it
-// makes out of what, what it updates.
+// ScheduleFacts has what a schedule needs to know about each node, looked up once: its reads, its
+// outputs with their sources, its updates.
 //
 // ```cpp
 // ScheduleFacts facts{graph};   // of the toy graph of the plan format:
 // facts.reads(2);               // flat reads 3
 // facts.outputs(1);             // relu makes 3, which overwrites 2
-// facts.reads(3);               // nothing: wide reads x alone, which is there to the end
-// facts.updates_by(0);          // norm updates 1; nobody reads it
+// facts.reads(3);               // nothing: wide reads x alone, which exists to the end
+// facts.updates_by(0);          // norm updates 1; no node reads it
 // facts.ticks(1);               // relu's 10 µs as a whole number: an edit and its inverse cancel
 // ```
 //
-//   facts.adapter()                         the same as a graph for Boost.Graph's algorithms, data edges alone
+//   facts.adapter()                         the same as a graph for Boost.Graph's algorithms, with data edges alone
 //
-// Persistent values that nobody overwrites are left out everywhere: nothing about them can change.
-// The lists are for the annealer, which asks for them a million times a second; whoever asks less
-// often searches the adapter.
+// Persistent values that no node overwrites are left out, because nothing about them can change.
+// The annealer reads these lists a million times per second; other code searches the adapter.
 
 #include <algorithm>
 #include <cstdint>
@@ -32,10 +31,10 @@ class ScheduleFacts {
  public:
   struct Output {
     std::uint32_t value = 0;
-    std::uint32_t target = none;  ///< what it is a view of or overwrites
+    std::uint32_t target = none;  ///< the value of which it is a view or which it overwrites
     bool target_here = false;     ///< the target is another output of the same node
     bool overwrites = false;
-    bool published = true;  ///< false where another output of the same node overwrites it
+    bool published = true;  ///< false if another output of the same node overwrites it
   };
   static constexpr std::uint32_t none = 0xffffffffu;
 
@@ -49,12 +48,12 @@ class ScheduleFacts {
 
   [[nodiscard]] const StepGraph& graph() const { return *graph_; }
   [[nodiscard]] const GraphAdapter<StepGraph>& adapter() const { return adapter_; }
-  /// Values that the node reads, each once, targets included; without persistent ones that nobody
-  /// overwrites.
+  /// Values that the node reads, each once, targets included. Persistent values that no node
+  /// overwrites are left out.
   [[nodiscard]] std::span<const std::uint32_t> reads(std::uint32_t n) const { return reads_[n]; }
-  /// Targets stand before what is made out of them; persistent outputs are left out.
+  /// Targets come before the values that are made from them. Persistent outputs are left out.
   [[nodiscard]] std::span<const Output> outputs(std::uint32_t n) const { return outputs_[n]; }
-  /// Whether the node takes this value's storage over.
+  /// Whether the node overwrites this value's storage.
   [[nodiscard]] bool overwrites(std::uint32_t n, std::uint32_t v) const {
     const auto made = outputs_[n];
     return std::any_of(made.begin(), made.end(),
@@ -62,7 +61,7 @@ class ScheduleFacts {
   }
   [[nodiscard]] bool is_viewed(std::uint32_t v) const { return viewed_[v]; }
   [[nodiscard]] bool is_overwritten(std::uint32_t storage) const { return overwritten_[storage]; }
-  /// Persistent values that matter: those in storages that something overwrites.
+  /// Persistent values in storages that a node overwrites.
   [[nodiscard]] bool tracked(ValueId v) const {
     const Value& value = graph_->value(v);
     return !value.persistent || overwritten_[value.storage.index];
@@ -79,7 +78,7 @@ class ScheduleFacts {
   };
   struct Bound {
     std::uint32_t update = 0;  ///< index into all_updates()
-    std::uint32_t before = 0;  ///< how many updaters stand before the node
+    std::uint32_t before = 0;  ///< number of updaters before the node
   };
   [[nodiscard]] std::span<const Update> all_updates() const { return updates_; }
   [[nodiscard]] std::span<const Bound> read_bounds(std::uint32_t n) const {
@@ -179,7 +178,7 @@ class ScheduleFacts {
     }
   }
 
-  // Times as whole numbers, so that what an edit adds its inverse takes away exactly.
+  // Times as whole numbers, so that an edit and its inverse cancel exactly.
   void set_ticks() {
     double total = 0;
     for (const Node& n : graph_->nodes()) total += n.time.count;

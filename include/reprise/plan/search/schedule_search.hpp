@@ -1,7 +1,6 @@
 #pragma once
-// What the two searches over whole schedules, PenalisedSearch and RecomputeSearch, are made of: the
-// schedule that is edited, the rules that it must keep, random numbers, and the finder of recompute
-// cones.
+// ScheduleSearch is the common part of PenalisedSearch and RecomputeSearch: the edited schedule,
+// its rules, random numbers, and the finder of recompute cones.
 
 #include <cstdint>
 #include <span>
@@ -21,7 +20,7 @@ class ScheduleSearch {
   [[nodiscard]] const LiveSchedule& live() const { return s_.live(); }
 
  protected:
-  /// A cone of more than `most_cone` nodes is not looked for to its end.
+  /// Cones of more than `most_cone` nodes are not searched to the end.
   ScheduleSearch(const ScheduleFacts& facts, std::span<const NodeId> schedule, SearchRules rules,
                  std::uint64_t seed, std::size_t most_cone)
       : facts_(facts),
@@ -40,8 +39,8 @@ class ScheduleSearch {
   SearchRandom random_;
   UndoableSchedule s_;
   ConeFinder cone_;
-  std::uint64_t work_ = 0;    ///< what was looked at; the schedule counts its edits itself
-  std::uint64_t ask_at_ = 0;  ///< the work at which rules_.stop is asked again
+  std::uint64_t work_ = 0;    ///< the search's own work; the schedule counts its edits itself
+  std::uint64_t ask_at_ = 0;  ///< the work at which the search calls rules_.stop next
   bool stopped_ = false;
 };
 

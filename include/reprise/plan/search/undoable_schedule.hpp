@@ -1,10 +1,10 @@
 #pragma once
-// A LiveSchedule whose edits can be taken back, and what searches over it share: their rules and
-// their random numbers.
+// An UndoableSchedule is a LiveSchedule whose edits can be undone. The header also has the rules
+// and random numbers of the searches.
 //
 //   const std::size_t mark = s.mark();
-//   s.take_out(x, keep_order);                 x goes, and with it what ran for x alone
-//   if (!s.live().valid()) s.undo_to(mark);    as if nothing had happened, handles included
+//   s.take_out(x, keep_order);                 removes x, and recomputations for x alone
+//   if (!s.live().valid()) s.undo_to(mark);    restores the former state, handles included
 
 #include <cstdint>
 #include <functional>
@@ -33,7 +33,7 @@ class SearchRandom {
   std::uint64_t state_;
 };
 
-/// A LiveSchedule whose edits can be taken back.
+/// A LiveSchedule whose edits can be undone.
 class UndoableSchedule {
  public:
   using Occurrence = LiveSchedule::Occurrence;
@@ -42,7 +42,7 @@ class UndoableSchedule {
     restart(facts, schedule);
   }
 
-  /// Begins anew with another schedule.
+  /// Begins with another schedule.
   void restart(const ScheduleFacts& facts, std::span<const NodeId> schedule) {
     live_.emplace(facts, schedule);
     log_.clear();
@@ -72,7 +72,7 @@ class UndoableSchedule {
   /// See LiveSchedule::watch.
   void watch(std::int64_t limit) { live_->watch(limit); }
 
-  /// Whether the node runs elsewhere as well and nobody reads what this occurrence makes.
+  /// Whether the node has another occurrence and this occurrence's results have no reader.
   [[nodiscard]] bool is_dead(Occurrence x, bool keep_first) const {
     const std::uint32_t n = live_->node(x);
     if (live_->occurrences(n).size() < 2 || (keep_first && live_->is_first(x))) return false;
@@ -82,7 +82,7 @@ class UndoableSchedule {
     return true;
   }
 
-  /// Removes a dead occurrence, and what ran for it alone.
+  /// Removes a dead occurrence, and recomputations for it alone.
   void remove_if_dead(Occurrence x, bool keep_first) {
     if (x <= live_->end() || !live_->alive(x) || !is_dead(x, keep_first)) return;
     const std::vector<Occurrence> makers = makers_of(x);
@@ -93,16 +93,16 @@ class UndoableSchedule {
     for (Occurrence y : makers) remove_if_dead(y, keep_first);
   }
 
-  /// Removes an occurrence whether or not it is read, and what ran for it alone.
+  /// Removes an occurrence with or without readers, and recomputations for it alone.
   void take_out(Occurrence x, bool keep_first) {
     const std::vector<Occurrence> makers = makers_of(x);
     remove(x);
     for (Occurrence y : makers) remove_if_dead(y, keep_first);
   }
 
-  /// Runs the nodes again, in this order, right before `before`, and takes out the runs before them
-  /// whose results nobody reads any more. The new occurrences are in run_again_last() until the
-  /// next call.
+  /// Runs the nodes once more, in this order, right before `before`. Removes earlier occurrences
+  /// whose results then have no reader. run_again_last() has the new occurrences until the next
+  /// call.
   void run_again(std::span<const std::uint32_t> nodes, Occurrence before, bool keep_first) {
     run_again_.clear();
     for (std::uint32_t n : nodes) run_again_.push_back(insert(n, before));
@@ -114,8 +114,8 @@ class UndoableSchedule {
   }
   [[nodiscard]] std::span<const Occurrence> run_again_last() const { return run_again_; }
 
-  /// What edits have cost so far, taken back ones included: what limits are counted in. One edit of
-  /// a node that reads and makes little is about one.
+  /// The cost of all edits so far, undone ones included: the unit of limits. An edit of a node with
+  /// few reads and results costs about 1.
   [[nodiscard]] std::uint64_t edits() const { return live_->changes() / 4; }
 
   [[nodiscard]] std::size_t mark() const { return log_.size(); }
@@ -125,7 +125,7 @@ class UndoableSchedule {
     for (; log_.size() > mark; log_.pop_back()) {
       const Edit e = log_.back();
       if (e.inserted) live_->remove(e.occurrence);
-      // gets its old handle back: spares are used last in, first out
+      // gets its old handle, because free handles are used last in, first out
       else live_->insert(NodeId{e.node}, e.before);
       note_repeats(e.node);
     }
@@ -172,8 +172,8 @@ class UndoableSchedule {
 struct SearchRules {
   std::int64_t budget = 0;
   bool keep_order = false;
-  std::vector<bool> keep{};      ///< by node: never run again; empty for none
-  std::function<bool()> stop{};  ///< asked now and then; empty for never
+  std::vector<bool> keep{};      ///< by node: never recomputed; empty for none
+  std::function<bool()> stop{};  ///< called from time to time; empty for never
 
   [[nodiscard]] bool may_repeat(const StepGraph& graph, std::uint32_t n) const {
     return graph.nodes()[n].recomputable && (keep.empty() || !keep[n]);

@@ -1,10 +1,11 @@
 #pragma once
-// Which occurrences stand after another number of updates of a value than in the graph's own order.
+// UpdateOrder finds occurrences that come after another number of updates of a value than in the
+// graph's own order.
 //
 //   norm updates mean, sum reads it        own order: norm, sum      sum, norm: broken() == 1, sum reads too early
 //
-// A node updates on its first occurrence alone; recounted is what an occurrence that came or went
-// has to do with.
+// A node updates at its first occurrence only. recount() visits only what a changed occurrence
+// affects.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +23,7 @@ class UpdateOrder {
 
   [[nodiscard]] std::size_t broken() const { return broken_; }
 
-  /// An occurrence of n came or went; `first_changed`: it is, or was, the first one.
+  /// An occurrence of n was inserted or removed; `first_changed`: it is, or was, the first one.
   void recount(std::uint32_t n, bool first_changed) {
     for (const auto& b : facts_.read_bounds(n)) recount(b.update);
     if (first_changed)

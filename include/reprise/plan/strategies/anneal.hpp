@@ -1,10 +1,10 @@
 #pragma once
-// The default strategy: annealing over whole schedules (penalised_search.hpp), from the graph's own
-// order and from the best that the other strategies and a greedy search (recompute_search.hpp)
-// find. Small graphs are solved exactly (exhaustive.hpp) where that takes little.
+// Anneal is the default strategy: annealing over whole schedules (penalised_search.hpp). It starts
+// from the graph's own order, and from the best schedule of the other strategies and of a greedy
+// search (recompute_search.hpp). Small graphs are solved exactly (exhaustive.hpp) if that is cheap.
 //
-// It falls short where the least feasible peak needs an order that no sequence of single drops
-// leads to; graphs of that kind are small in practice, and then the exact search finds them.
+// Anneal fails if the smallest feasible peak needs an order that no sequence of single evictions
+// reaches. Graphs of that kind are small in practice, and the exact search solves them.
 //
 // The work is bounded by the number of nodes, not by the clock: about a second for a thousand
 // nodes, five for ten thousand.
@@ -28,9 +28,9 @@ namespace reprise::planning {
 class Anneal {
  public:
   struct Options {
-    std::size_t exact_states = 60'000;  ///< what the exact search may look at; 0 to go without it
+    std::size_t exact_states = 60'000;  ///< states of the exact search; 0: no exact search
     double heat = 0.002;                ///< first temperature, as a share of the schedule's time
-    /// start from what mu-two, min-cut and chain-dp find as well
+    /// start from the schedules of mu-two, min-cut and chain-dp as well
     bool other_strategies = true;
   };
 
@@ -48,12 +48,12 @@ class Anneal {
   }
 
  private:
-  // The clock runs already, for everything together.
+  // The clock runs already, for all parts together.
   [[nodiscard]] Schedule within(const StepGraph& graph, const PlanRequest& request) const {
     Schedule best = Run{graph, request, options_}.best();
     const Simulation found = simulate(graph, best);
     if (!found.valid || found.peak <= request.budget || StopSignal{request}()) return best;
-    // Nothing fits: the smallest peak it is, and the fastest way to it.
+    // Nothing fits: finds the smallest peak, and the fastest schedule with this peak.
     PlanRequest again = request;
     again.budget = found.peak;
     again.effort = request.effort / 4;
@@ -78,9 +78,9 @@ class Anneal {
           static_cast<double>(default_search_work(graph.node_count())) * request.effort);
     }
 
-    // What others find and one greedy start, then annealing through what does not fit, and a last
-    // search inside the budget. The greed gets little: where it does not fit soon it seldom fits
-    // well.
+    // Starts from the other strategies and one greedy search. Then anneals through schedules that
+    // do not fit, and ends with a search inside the budget. The greedy search gets little work: if
+    // it does not fit soon, it seldom fits well.
     Schedule best() {
       const bool large = graph_.node_count() > 5000, huge = graph_.node_count() > 12'000;
       if (options_.other_strategies) from_others(large);
@@ -90,10 +90,10 @@ class Anneal {
       const bool possible = rules_.budget >= floor_bytes(graph_).count;
       for (std::size_t k = 0; k < std::size(rounds) && possible && !stop_(); ++k) {
         if (rounds[k].last_resort && found_) continue;
-        // a round would change little in the time that there is
+        // a round would change little in the remaining time
         if (found_ && (huge || (large && k > 0))) break;
         cross(rounds[k], k);
-        // with the last resort they are more than the whole
+        // the shares with the last resort add up to more than 1
         report(done = std::min(1.0, done + rounds[k].share));
       }
       if (!found_) smallest_peak();
@@ -115,11 +115,11 @@ class Anneal {
       take(search.live());
     }
 
-    // From the graph's own order, hot, then cool from the best so far. Where nothing fits yet,
-    // hotter and dearer from the start.
+    // From the graph's own order, hot, then cooler from the best schedule so far. If nothing fits
+    // yet, hotter and with a higher price from the start.
     struct Round {
       bool afresh = false;
-      double heat = 0, price = 1;  // price: how many times the usual first one
+      double heat = 0, price = 1;  // price: relative to the usual first price
       double share = 0;            // of the work
       bool last_resort = false;
       bool keep_order = false;
@@ -140,8 +140,8 @@ class Anneal {
       if (search.found()) take({facts_, search.best()});
     }
 
-    // Nothing fits: what is the least that does? Halves the way from the budget to the smallest
-    // peak so far, again and again.
+    // Nothing fits: searches the smallest feasible budget by bisection between the budget and the
+    // smallest peak so far.
     void smallest_peak() {
       if (!stop_()) from(own_order(graph_), work_ / 4);
       if (options_.other_strategies && graph_.node_count() <= 5000) start_from(MuTwoExact{}, 0.3);
@@ -160,7 +160,7 @@ class Anneal {
       start_from(ChainDp{}, 0.2);
       if (large) return;
       start_from(MuTwo{}, 0.1);
-      // Where it has not fitted by then it seldom does, or at a price that the rounds beat.
+      // More work seldom finds a fit, or only at a cost that the rounds beat.
       start_from(MuTwoExact{request_.effort / 8}, 0.1);
       start_from(MinCut{}, 0.1);
     }
@@ -173,7 +173,7 @@ class Anneal {
       if (useful && (!request_.keep_order || keeps_order(graph_, found))) from(found, work_ / 64);
     }
 
-    // What fits is better than what does not; then the faster, or the smaller.
+    // A schedule that fits is better than one that does not; then the faster or the smaller one.
     void take(const LiveSchedule& live) {
       if (!live.valid()) return;
       const std::int64_t peak = live.peak().count, ticks = live.ticks();

@@ -1,18 +1,18 @@
 #pragma once
-// Checkpointing of a chain of blocks (chain_blocks.hpp) by dynamic programming: Beaumont et al.,
-// "Optimal checkpointing for heterogeneous chains" (the algorithm behind Rotor), with several ways
-// of keeping a block and results that stay where they are.
+// ChainDp checkpoints a chain of blocks (chain_blocks.hpp) by dynamic programming: Beaumont et al.,
+// "Optimal checkpointing for heterogeneous chains" (the algorithm behind Rotor). It adds several
+// ways to keep a block, and results that stay in memory.
 //
-//   For blocks i … j, with what is handed to i in memory and m bytes free, the least time of
-//     run i, keeping some of what its backward part needs; do i+1 … j; make the rest of i again; i's backward part; or
-//     run i … k-1, keeping only what is handed to k; do k … j; then i … k-1 anew, with or without what was handed to k.
+//   For blocks i … j, with the input of i in memory and m bytes free, the least time of
+//     run i, keeping some of what its backward part needs; do i+1 … j; recompute the rest of i; i's backward part; or
+//     run i … k-1, keeping only the input of k; do k … j; then i … k-1 anew, with or without the input of k.
 //
 //   chain of 4, room for 2:   F1 F2 F3 F4 B4   F1 F2 F3 B3   F1 F2 B2 B1      (one of several)
 //
-// On chains of single nodes this is optimal among schedules that keep what they keep until it is
-// used. Memory is counted in slots, so the schedules of a few smaller rooms are tried as well, and
-// the fastest that fits by the exact simulator is taken. It falls short where much crosses block
-// borders (long skips).
+// On chains of single nodes, this is optimal among schedules that keep a value until it is used.
+// Memory is counted in slots. ChainDp therefore also tries a few smaller sizes, and takes the
+// fastest schedule that fits by the exact simulator. It is weak if many values cross block borders
+// (long skips).
 
 #include <algorithm>
 #include <cstdint>
@@ -27,17 +27,18 @@ namespace reprise::planning {
 class ChainDp {
  public:
   struct Options {
-    /// that memory is counted in, for chains of most_blocks; more for shorter ones
+    /// the unit in which memory is counted, for chains of most_blocks; more slots for shorter
+    /// chains
     std::size_t slots = 120;
     std::size_t most_blocks = 60;
-    std::size_t ways = 8;  ///< of keeping a block, at most about so many
+    std::size_t ways = 8;  ///< to keep a block, about this many at most
   };
   ChainDp() = default;
   explicit ChainDp(Options options) : options_(options) {}
 
   [[nodiscard]] std::string_view name() const { return "chain-dp"; }
 
-  /// The graph's own order where it is no chain of at least three blocks.
+  /// Returns the graph's own order if the graph is no chain of at least three blocks.
   [[nodiscard]] Schedule schedule(const StepGraph& graph, const PlanRequest& request) const {
     if (graph.node_count() == 0) return {};
     const ScheduleFacts facts{graph};
@@ -72,7 +73,7 @@ class ChainDp {
       float tried = 0;
       for (std::size_t m = most_; m > slots / 4 && at(0, last, m, 0).time < unreachable; --m) {
         if (stop_()) break;
-        if (at(0, last, m, 0).time == tried) continue;  // the same schedule as with more room
+        if (at(0, last, m, 0).time == tried) continue;  // the same schedule as with more memory
         tried = at(0, last, m, 0).time;
         Schedule s = schedule_in(m);
         Simulation c = simulate(graph_, s);
@@ -92,8 +93,8 @@ class ChainDp {
     struct Cell {
       float time = unreachable;
       std::int16_t split = 0;  // k: hand on to block first + k; 0: keep some of the first block
-      // which way of keeping; with a split, whether what was handed on stays for the blocks before
-      // it
+      // the way to keep it; with a split, whether the input of the later blocks stays for the
+      // blocks before them
       std::int16_t way = 0;
     };
 
@@ -102,13 +103,13 @@ class ChainDp {
       return static_cast<std::size_t>((bytes + unit_ / 2) / unit_);
     }
 
-    // there: 1 where what the last block hands on is in memory already, within the m slots, until
-    // that block's backward part has run.
+    // there: 1 if the last block's result is in memory already, within the m slots, until that
+    // block's backward part has run.
     [[nodiscard]] Cell& at(std::size_t i, std::size_t j, std::size_t m, std::size_t there) {
       return table_[((i * blocks().size() + j) * (most_ + 1) + m) * 2 + there];
     }
 
-    // False where there was no time for it.
+    // False if there was no time for it.
     [[nodiscard]] bool fill() {
       const std::size_t count = blocks().size();
       table_.assign(count * count * (most_ + 1) * 2, {});
@@ -185,7 +186,7 @@ class ChainDp {
       emit(i, k - 1, m, static_cast<std::size_t>(cell.way), out);
     }
 
-    // The first time all of it runs; later what leads to what is kept.
+    // The first time, the whole block runs; later only what leads to the kept values.
     void forward(std::size_t i, const ChainBlock::Keep& keep, LazyRecompute& out) {
       const ChainBlock& b = blocks()[i];
       if (!ran_[i])
@@ -220,7 +221,7 @@ class ChainDp {
     std::vector<Cell> table_;
     std::vector<bool> ran_;
     std::int64_t unit_ = 1;
-    // slots: some more than fit, since blocks need less than the sum of their parts
+    // slots: more than the budget has, because blocks need less than the sum of their parts
     std::size_t most_ = 0;
   };
 

@@ -1,15 +1,15 @@
 #pragma once
-// The best schedule there is, for small graphs: shortest path over all states that a step can be
-// in. The yardstick in tests.
+// Exhaustive finds the optimal schedule of a small graph: the shortest path over all states of a
+// step. Tests compare other strategies with it.
 //
-// A state is which nodes have run and which values exist, grouped by the storage that they share.
-// Running a node leads on, at the price of its time if it has run before; where the budget leaves
-// no room, just enough storages are let go first (keeping more is never worse). What is still to
-// run for the first time costs the same on every path, so the first goal that a search in order of
-// extra time takes up is the optimum.
+// A state says which nodes have run and which values exist, grouped by their storage. Running a
+// node leads to the next state, and costs the node's time if it has run before. If the budget is
+// exceeded, just enough storages are evicted first (keeping more is never worse). First runs cost
+// the same on every path, so the search orders states by extra time, and the first goal state is
+// the optimum.
 //
-// It falls short where graphs are not small: the number of states is exponential. A limit on states
-// makes it give up.
+// The number of states is exponential, so Exhaustive suits small graphs only. A limit on states
+// ends the search without a result.
 
 #include <algorithm>
 #include <bit>
@@ -37,7 +37,7 @@ class Exhaustive {
   enum class Verdict { optimal, infeasible, gave_up };
   struct Result {
     Verdict verdict = Verdict::gave_up;
-    Schedule schedule{};  ///< the graph's own order where none was found
+    Schedule schedule{};  ///< the graph's own order if none was found
   };
   [[nodiscard]] Result search(const StepGraph& graph, const PlanRequest& request) const;
 
@@ -72,8 +72,8 @@ class StateSearch {
   }
 
  private:
-  // One character per value: 0 where it does not exist, else a name for the storage that it is in.
-  // Eight more: what has run.
+  // One character for each value: 0 if it does not exist, else a name of its storage. Eight more:
+  // the nodes that have run.
   using Key = std::string;
   struct State {
     const Key* key = nullptr;
@@ -117,8 +117,8 @@ class StateSearch {
     }
   }
 
-  // Nodes that may run (again) on the way to the goal, found from the last to the first; values
-  // that none of them reads go.
+  // Finds the nodes that may run (for the first time or not) on the way to the goal, from the last
+  // to the first. Values that none of them reads are removed.
   std::uint64_t forget_useless(Key& key, std::uint64_t ran) {
     needed_.assign(graph_.value_count(), false);
     for (ValueId v : graph_.outputs()) needed_[v.index] = true;
@@ -138,8 +138,8 @@ class StateSearch {
     return useful;
   }
 
-  // Running a node again is of use only where something that it makes is gone, or may be
-  // overwritten under its readers.
+  // Recomputing a node is useful only if one of its results does not exist, or may be overwritten
+  // before its readers run.
   [[nodiscard]] bool brings_back(const Key& key, std::uint32_t n) const {
     for (const auto& o : facts_.outputs(n))
       if (o.published &&
@@ -233,14 +233,14 @@ class StateSearch {
     drop_and_run(key, s, n, extra, need, droppable, 0);
   }
 
-  // Counted apart, at the first step only.
+  // Counted separately, at the first occurrence only.
   [[nodiscard]] bool skip_unused_initial(std::size_t v) const {
     return graph_.values()[v].initial && graph_.readers(ValueId{v}).empty() &&
            std::find(graph_.outputs().begin(), graph_.outputs().end(), ValueId{v}) ==
                graph_.outputs().end();
   }
 
-  // Every way to make room that lets go of nothing in vain.
+  // Every set of evictions that is just large enough.
   void drop_and_run(const Key& key, std::uint32_t s, std::uint32_t n, std::int64_t extra,
                     std::int64_t need, const std::vector<std::pair<char, std::int64_t>>& droppable,
                     std::size_t from) {
@@ -314,7 +314,7 @@ inline Exhaustive::Result Exhaustive::search(const StepGraph& graph,
   return StateSearch{graph, request, most_states_}.run();
 }
 
-/// The smallest budget for which there is a schedule at all; none where the search gave up.
+/// The smallest feasible budget; empty if the search reached its limit.
 [[nodiscard]] inline std::optional<Bytes> least_feasible_peak(const StepGraph& graph,
                                                               PlanRequest request, Bytes low,
                                                               Bytes high,

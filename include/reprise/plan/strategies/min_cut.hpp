@@ -1,15 +1,14 @@
 #pragma once
-// What to keep between forward and backward, by maximum flow: the partitioner that PyTorch compiles
-// with (min-cut rematerialisation in AOTAutograd's functorch partitioners), with measured times
-// instead of a list of dear ops.
+// MinCut chooses by maximum flow what to keep between forward and backward. PyTorch compiles with
+// this partitioner (min-cut rematerialisation in AOTAutograd's functorch partitioners). MinCut uses
+// measured times instead of a list of expensive ops.
 //
 //   x ─▶ conv ─▶ norm ─▶ relu          each storage is an edge as wide as its bytes; the backward pass is the sink; what must
-//         8 MB    8 MB    8 MB         not be computed again (dear ops) is the source. The narrowest cut is what is kept.
+//         8 MB    8 MB    8 MB         not be recomputed (expensive ops) is the source. The storages on the narrowest cut are kept.
 //
-// Knapsack form: ops are ranked by time per byte made; the k dearest may not be recomputed. The
-// largest k whose schedule fits the budget, found by bisection, recomputes the least. It falls
-// short wherever the peak is not at the turn from forward to backward, and where recomputation
-// would have to nest.
+// Ops are ranked by time per byte made, and the k most expensive may not be recomputed. A bisection
+// finds the largest k whose schedule fits the budget, which recomputes the least. MinCut is weak if
+// the peak is not at the turn from forward to backward, and if recomputation would have to nest.
 
 #include <algorithm>
 #include <cstdint>
@@ -55,7 +54,7 @@ class MinCut {
       return fits;
     };
     std::size_t low = 0, high = dear.size();
-    if (!attempt(0)) {  // peaks need not fall with every freed op: look around before giving up
+    if (!attempt(0)) {  // peaks need not fall with every evictable op: tries others
       for (std::size_t part = 1; part < 8 && !stop(); ++part) (void)attempt(dear.size() * part / 8);
       return best;
     }
@@ -66,8 +65,8 @@ class MinCut {
     return best;
   }
 
-  /// Storages of the forward pass that the narrowest cut does not keep, by storage; empty where it
-  /// was told to stop before it knew.
+  /// Storages of the forward pass that the narrowest cut does not keep, by storage; empty if the
+  /// search was stopped.
   [[nodiscard]] static std::vector<bool> cut(const ScheduleFacts& facts, std::uint32_t backward,
                                              const std::vector<bool>& banned,
                                              const std::function<bool()>& stop = {}) {
@@ -104,7 +103,7 @@ class MinCut {
       if (used[s] && (forward[s] || rooted[s])) net.join(2 * s + 1, sink, unbounded);
     }
     if (!net.send(source, sink, stop)) return {};
-    // Kept: the storages whose own edge crosses the cut.
+    // The storages whose own edge crosses the cut are kept.
     const std::vector<bool> reached = net.reached_from(source);
     std::vector<bool> dropped(storages, false);
     for (std::size_t s = 0; s < storages; ++s)

@@ -1,16 +1,17 @@
 #pragma once
-// μ-TWO's scheduler (Purandare et al., MLSys 2023), Algorithms B to G: recompute what frees most
-// bytes per microsecond, or swap what is inactive longest, until its own simulator says that the
-// peak fits.
+// MuTwo is μ-TWO's scheduler (Purandare et al., MLSys 2023), Algorithms B to G. It recomputes what
+// frees most bytes per microsecond, or swaps what is inactive longest, until its own simulator says
+// that the peak fits.
 //
 //   candidate   bytes   inactive    recompute   ratio
 //   h1          8 MB    900 us      40 us       0.2 MB/us
-//   h2          8 MB    100 us      10 us       0.8 MB/us     recomputed first; h1, if it is h2's source, gets dearer by 10 us
+//   h2          8 MB    100 us      10 us       0.8 MB/us     recomputed first; h1, if it is h2's source, becomes more expensive by 10 us
 //
-// Its simulator (G) takes a dropped activation's bytes off between its last forward and its first
-// backward use, and nothing else. Blind spots: workspaces, the memory of the recomputation itself,
-// sources that are kept longer for it, in-place chains. `Report` gives both peaks; `MuTwoExact` is
-// the repaired variant: exact simulator, candidates only from what is live at the peak.
+// Its simulator (G) subtracts an evicted activation's bytes between the activation's last forward
+// use and first backward use, and models nothing else. It does not see workspaces, the memory of
+// the recomputation itself, sources that are kept longer, and in-place chains. `Report` gives both
+// peaks. `MuTwoExact` is the repaired variant: the exact simulator, and candidates only from the
+// storages that are live at the peak.
 
 #include <algorithm>
 #include <cstdint>
@@ -27,7 +28,7 @@
 namespace reprise::planning {
 
 struct MuTwoOptions {
-  /// offer swapping as well; schedules stay recompute-only, decisions tell
+  /// also consider swapping; schedules only recompute, but decisions list swaps
   bool swap = false;
   double gigabytes_per_second = 12;  ///< of the link to host memory, in each direction
 };
@@ -37,11 +38,11 @@ struct MuTwoReport {
     StorageId storage{};
     Decision decision = Decision::keep;
     Microseconds inactive{};
-    Microseconds cost{};  ///< of recomputing, or of the part of the transfer that nothing hides
+    Microseconds cost{};  ///< of recomputation, or of the part of the transfer that nothing hides
   };
-  std::vector<Choice> choices{};  ///< in the order in which they were made
-  Bytes published_peak{};         ///< what Algorithm G believes
-  Bytes exact_peak{};             ///< of the recompute-only schedule, by the rule
+  std::vector<Choice> choices{};  ///< in the order of the decisions
+  Bytes published_peak{};         ///< the peak by Algorithm G
+  Bytes exact_peak{};             ///< of the recompute-only schedule, by the exact rule
   Schedule schedule{};
 };
 
@@ -66,8 +67,8 @@ class MuTwo {
     std::int64_t bytes = 0;
     double inactive = 0;
     double recompute = 0;               // time from its sources
-    std::uint32_t repeats = 1;          // how many recomputations start from it, itself included
-    std::set<std::uint32_t> sources{};  // storages that are recomputed from
+    std::uint32_t repeats = 1;          // recomputations that start from it, itself included
+    std::set<std::uint32_t> sources{};  // storages from which it is recomputed
     bool possible = true;
   };
 
@@ -119,8 +120,8 @@ class MuTwo {
     }
 
    private:
-    // Activations: made in the forward pass, used in both. Sources are other candidates; all else
-    // on the way runs again as well.
+    // Activations are made in the forward pass and used in both passes. Sources are other
+    // candidates; everything else on the way is recomputed as well.
     void collect() {
       index_.assign(graph_.storage_count(), ScheduleFacts::none);
       const auto phase = [this](NodeId n) {
@@ -179,15 +180,15 @@ class MuTwo {
       return all_[i].possible ? static_cast<double>(all_[i].bytes) / (total(all_[i]) + 1e-3) : -1;
     }
 
-    // C: what of the transfers out and in is longer than the time in which nobody asks.
+    // C: the part of both transfers that is longer than the inactive time.
     [[nodiscard]] double swap_overhead(const Candidate& c) const {
       return std::max(
           0.0,
           2 * static_cast<double>(c.bytes) / (options_.gigabytes_per_second * 1e3) - c.inactive);
     }
 
-    // E and F: whoever starts from a dropped activation now starts from its sources, and pays for
-    // it.
+    // E and F: a candidate that starts from an evicted activation now starts from its sources, and
+    // pays for that.
     void settle(std::uint32_t chosen) {
       const Candidate& c = all_[chosen];
       std::uint32_t users = 0;
@@ -202,7 +203,7 @@ class MuTwo {
       for (std::uint32_t s : c.sources) all_[index_[s]].repeats += std::max(1u, users);
     }
 
-    // G, as published: a step function with the inactive bytes taken off.
+    // G, as published: a step function minus the inactive bytes.
     void take_off(const Candidate& c) {
       for (std::uint32_t i = c.dead.after.index + 1; i < c.dead.before.index; ++i)
         live_[i] -= Bytes{c.bytes};
@@ -227,11 +228,11 @@ class MuTwo {
   MuTwoOptions options_;
 };
 
-/// The repaired variant: the exact simulator decides when to stop, and only what is live at its
-/// peak is a candidate.
+/// The repaired variant: the exact simulator decides when to stop, and only storages that are live
+/// at its peak are candidates.
 class MuTwoExact {
  public:
-  /// `work`: after so many times a planner's usual work it gives up, whether the peak fits or not.
+  /// `work`: the limit, as a multiple of a planner's usual work, whether the peak fits or not.
   explicit MuTwoExact(double work = 4) : work_(work) {}
 
   [[nodiscard]] std::string_view name() const { return "mu-two-exact"; }

@@ -1,5 +1,5 @@
 #pragma once
-// All strategies that fit the limits, side by side; the best of what they find.
+// Portfolio runs all strategies that fit the limits, in parallel, and takes the best schedule.
 //
 // ```cpp
 // Portfolio portfolio;
@@ -76,7 +76,7 @@ class Portfolio {
   static PortfolioReport::Entry run(const S& strategy, const StepGraph& graph, PlanRequest request,
                                     std::uint64_t seed) {
     request.seed = seed;
-    request.progress = {};  // strategies on several threads would talk over each other
+    request.progress = {};  // strategies on several threads would report mixed progress
     const auto begin = std::chrono::steady_clock::now();
     PortfolioReport::Entry e;
     e.strategy = strategy.name();
@@ -89,8 +89,7 @@ class Portfolio {
     return e;
   }
 
-  // Those that come late get what is left of their thread's time, the first ones no more than
-  // leaves something for them.
+  // Late strategies get the rest of their thread's time; the first ones leave some of it.
   template <class Tasks>
   static void run_all(const Tasks& tasks, std::vector<PortfolioReport::Entry>& entries,
                       const PlanRequest& request) {
