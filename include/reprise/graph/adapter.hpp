@@ -8,18 +8,18 @@
 // GraphAdapter adapter{graph};   // norm -> relu through h, relu -> flat through h.relu, …
 // num_vertices(adapter);         // 6
 // num_edges(adapter);            // 4
-// adapter.dependency(e).value;   // the value that flows; none where only an order is to be kept
+// adapter.dependency(e).value;   // the value that flows; none for an order edge
 // ```
 //
-// A data edge leads from a value's producer to everyone who reads it, views and in-place writes
-// included. An order edge keeps a write behind the reads of what it destroys, and a read behind the
-// write that it was captured after (a buffer that is updated, a parameter that an optimizer steps):
-// every topological order of both kinds can be run. GraphAdapter{graph, Edges::data} leaves order
-// edges out.
+// A data edge leads from a value's producer to each of its readers, views and in-place writes
+// included. An order edge keeps a write after the reads of the contents that it destroys. It also
+// keeps a read after the write that came before it in the capture (a buffer that is updated, a
+// parameter that an optimizer steps). Every topological order of both kinds can be run.
+// GraphAdapter{graph, Edges::data} leaves order edges out.
 //
-// Any type can stand in for StepGraph: it needs the four functions of DependencySource, found by
-// argument-dependent lookup, and may have the three below it. docs/policies/graph.md shows one from
-// beginning to end.
+// Any type can replace StepGraph. It needs the four functions of DependencySource, found by
+// argument-dependent lookup, and may have three more. docs/policies/graph.md has a complete
+// example.
 
 #include <algorithm>
 #include <concepts>
@@ -41,21 +41,21 @@
 
 namespace reprise::graphs {
 
-/// `before` must run before `after`, though it gives it nothing.
+/// `before` must run before `after`, without passing data.
 struct OrderConstraint {
   NodeId before{}, after{};
   auto operator<=>(const OrderConstraint&) const = default;
 };
 
-/// What GraphAdapter asks of a graph. Nodes and values are numbered from 0 to their count.
-///   1. node_count(g)     how many nodes there are
-///   2. value_count(g)    how many values there are
-///   3. producer(g, v)    the node that makes value v; NodeId::none() for what is there from the start
+/// The functions that GraphAdapter requires of a graph. Nodes and values are numbered from 0.
+///   1. node_count(g)     number of nodes
+///   2. value_count(g)    number of values
+///   3. producer(g, v)    the node that makes value v; NodeId::none() for a value from before the step
 ///   4. reads(g, n)       a range of the values that node n needs
 /// It may also have
-///   5. order_constraints(g)   a range of OrderConstraint; without it there are no order edges
+///   5. order_constraints(g)   a range of OrderConstraint; without it, there are no order edges
 ///   6. overwrites(g, n, v)    whether running n destroys v; without it, nothing is destroyed
-///   7. recomputable(g, n)     whether n may run again; without it, every node may
+///   7. recomputable(g, n)     whether n may run more than once; without it, every node may
 template <class G>
 concept DependencySource = requires(const G& g, NodeId n, ValueId v) {
   { node_count(g) } -> std::convertible_to<std::size_t>;
@@ -65,14 +65,14 @@ concept DependencySource = requires(const G& g, NodeId n, ValueId v) {
   requires std::convertible_to<std::ranges::range_value_t<decltype(reads(g, n))>, ValueId>;
 };
 
-/// Requirement 6, where the graph has it.
+/// Requirement 6, if the graph meets it.
 template <DependencySource G>
 [[nodiscard]] bool destroys(const G& graph, NodeId n, ValueId v) {
   if constexpr (requires { overwrites(graph, n, v); }) return overwrites(graph, n, v);
   else return false;
 }
 
-/// Requirement 7, where the graph has it.
+/// Requirement 7, if the graph meets it.
 template <DependencySource G>
 [[nodiscard]] bool may_run_again(const G& graph, NodeId n) {
   if constexpr (requires { recomputable(graph, n); }) return recomputable(graph, n);
@@ -84,13 +84,13 @@ template <DependencySource G>
 [[nodiscard]] inline std::size_t node_count(const StepGraph& graph) { return graph.node_count(); }
 [[nodiscard]] inline std::size_t value_count(const StepGraph& graph) { return graph.value_count(); }
 
-/// None for persistent values: they are there whoever writes them.
+/// None for persistent values: they exist, whichever node writes them.
 [[nodiscard]] inline NodeId producer(const StepGraph& graph, ValueId v) {
   const Value& value = graph.value(v);
   return value.persistent ? NodeId{} : value.producer;
 }
 
-/// Inputs, and what the outputs are views of or overwrite; each once.
+/// Inputs, and the values that the outputs are views of or overwrite; each once.
 [[nodiscard]] inline std::vector<ValueId> reads(const StepGraph& graph, NodeId n) {
   std::vector<ValueId> list(graph.inputs(n).begin(), graph.inputs(n).end());
   for (ValueId v : graph.outputs(n)) {
@@ -112,14 +112,14 @@ template <DependencySource G>
   return graph.node(n).recomputable;
 }
 
-/// Whoever writes into a storage comes after those that read it, or wrote it, before in the graph's
-/// own order; and whoever reads it, after the last that wrote it (data edges say so already, except
-/// for what is persistent). Values of one storage are not told apart: what is written through one
-/// is seen through all.
+/// A node that writes a storage comes after the nodes that read or wrote the storage before, in the
+/// graph's own order. A node that reads the storage comes after its last write. (Data edges say so
+/// already, except for persistent values.) Values of one storage are not distinguished: a write
+/// through one value is visible through all.
 [[nodiscard]] inline std::vector<OrderConstraint> order_constraints(const StepGraph& graph) {
   std::vector<OrderConstraint> constraints;
   std::vector<NodeId> writer(graph.storage_count());
-  std::vector<std::vector<NodeId>> readers(graph.storage_count());  // since it was written
+  std::vector<std::vector<NodeId>> readers(graph.storage_count());  // since the last write
   const auto constrain = [&](NodeId before, NodeId after) {
     if (before.valid() && before != after) constraints.push_back({before, after});
   };
@@ -152,16 +152,16 @@ using EdgeId = Id<struct EdgeTag>;
 /// One edge.
 struct Dependency {
   NodeId from{}, to{};
-  ValueId value{};  ///< what flows; none for an order edge
+  ValueId value{};  ///< the value that flows; none for an order edge
 
   [[nodiscard]] bool is_data() const { return value.valid(); }
   auto operator<=>(const Dependency&) const = default;
 };
 
-/// Which edges an adapter has.
+/// The edges of an adapter.
 enum class Edges : std::uint8_t { data, data_and_order };
 
-/// Counts through ids: 0, 1, 2, ...
+/// Iterates over ids: 0, 1, 2, ...
 template <class IdType>
 class IdIterator {
  public:
@@ -190,7 +190,7 @@ class IdIterator {
   IdType id_{std::size_t{0}};
 };
 
-/// A vertex's place in arrays: Boost.Graph's vertex_index.
+/// A vertex's index in arrays: Boost.Graph's vertex_index.
 struct NodeIndexMap {
   using key_type = NodeId;
   using value_type = std::size_t;
@@ -200,8 +200,8 @@ struct NodeIndexMap {
   std::size_t operator[](NodeId n) const { return n.index; }
 };
 
-/// Models Boost.Graph's VertexListGraph, BidirectionalGraph and EdgeListGraph. Edges are laid out
-/// once; the graph must outlive it.
+/// Models Boost.Graph's VertexListGraph, BidirectionalGraph and EdgeListGraph. The edges are
+/// computed once; the graph must outlive the adapter.
 template <class G>
 class GraphAdapter {
   static_assert(DependencySource<G>,
@@ -210,7 +210,7 @@ class GraphAdapter {
                 "docs/policies/graph.md");
 
  public:
-  // What boost::graph_traits looks for.
+  // The members that boost::graph_traits needs.
   using vertex_descriptor = NodeId;
   using edge_descriptor = EdgeId;
   using directed_category = boost::bidirectional_tag;
@@ -290,8 +290,7 @@ class GraphAdapter {
     check(maker, "the producer of value " + std::to_string(v.index));
     edges_.push_back({maker, reader, v});
   }
-  // Those that a data edge says already are left out. `edges_` is sorted here, and again when this
-  // is done.
+  // Leaves out the order edges that data edges imply. Sorts `edges_` before and after.
   void add_order_edges() {
     const std::size_t data = edges_.size();
     for (const OrderConstraint& c : order_constraints(*graph_)) {

@@ -1,10 +1,10 @@
 #pragma once
-// What a step does with its memory, read off the graph: where backward begins, how long each
-// storage lives, when each activation is used, and what stands at the peak. All by the rule of the
-// plan format, for the graph's own order.
+// analyse() computes from the graph what a step does with its memory: the begin of backward, the
+// lifetime of each storage, the uses of each activation, and the live bytes at the peak. Everything
+// by the rule of the plan format, for the graph's own order.
 //
 //   node        norm   relu_  flat   wide   sum  | grad          x 4096 and mean 64 are persistent: 4160 B
-//   h            +------+------+------+------+------+   8192     relu_ and flat live in h's storage
+//   h            +------+------+------+------+------+   8192     relu_ and flat are in h's storage
 //   wide                               +-----+         16384
 //   loss                                     +------>      4
 //   g                                               +>  4096
@@ -14,14 +14,14 @@
 // StepAnalysis a = analyse(graph);
 // a.first_backward;              // grad
 // a.activations[0];              // h: created by norm; last forward use flat; backward uses: grad
-// dead_range(a.activations[0]);  // after flat, before grad: wide and sum run, nobody asks for h
+// dead_range(a.activations[0]);  // after flat, before grad: wide and sum run, and no node uses h
 // a.memory.peak;                 // 28740 B, at a.memory.peak_node: sum
 // a.memory.peak_by_role[static_cast<std::size_t>(Role::activation)];  // 24576 B
 // ```
 //
-// Liveness is read off GraphAdapter by one breadth-first search of Boost.Graph: a data edge is a
-// use of what flows, by the node that it leads to. What a node makes, overwrites, or finds there
-// from the start, no edge shows; the visitor asks the node.
+// Liveness comes from GraphAdapter by one breadth-first search of Boost.Graph: a data edge is a use
+// of its value by its target node. Edges do not show what a node makes, overwrites, or reads from
+// before the step; the visitor asks the node.
 
 #include <algorithm>
 #include <array>
@@ -44,48 +44,48 @@
 
 namespace reprise::graphs {
 
-/// The first node of phase backward; none where there is none.
+/// The first node of phase backward; none if there is none.
 [[nodiscard]] inline NodeId first_backward_node(const StepGraph& graph) {
   const auto nodes = graph.nodes();
   const auto it = std::ranges::find(nodes, Phase::backward, &Node::phase);
   return it == nodes.end() ? NodeId{} : NodeId{static_cast<std::size_t>(it - nodes.begin())};
 }
 
-/// From the node that makes a storage to the last one that uses anything in it.
+/// From the node that allocates a storage to the last node that uses a value in it.
 struct StorageLifetime {
-  NodeId first{};  ///< none: there at the start
-  NodeId last{};   ///< none: there at the end
+  NodeId first{};  ///< none: initial
+  NodeId last{};   ///< none: live at the end
   [[nodiscard]] bool covers(NodeId n) const {
     return (!first.valid() || first <= n) && (!last.valid() || n <= last);
   }
   bool operator==(const StorageLifetime&) const = default;
 };
 
-/// When a storage is used. A view or an in-place write of what is in it is a use of it.
+/// The uses of a storage. A view or an in-place write of its contents is a use of it.
 struct StorageUse {
   StorageId storage{};
-  ValueId value{};  ///< the value that brought the bytes
+  ValueId value{};  ///< the storage's owner
   Bytes bytes{};
-  NodeId created{};         ///< none for what is there at the start
-  NodeId first_forward{};   ///< its creation included; none where no forward node touches it
-  NodeId last_forward{};    ///< the same node where only one touches it
-  NodeId first_backward{};  ///< none where backward does not use it
+  NodeId created{};         ///< none for an initial storage
+  NodeId first_forward{};   ///< its creation included; none if no forward node uses it
+  NodeId last_forward{};    ///< the same node if only one forward node uses it
+  NodeId first_backward{};  ///< none if backward does not use it
   NodeId last_backward{};
-  /// the version that backward reads first: the value itself, or what it was overwritten with; none
+  /// the version that backward reads first: the value itself, or a later version; none without a
+  /// read
   ValueId saved{};
   bool operator==(const StorageUse&) const = default;
 };
 
-/// The version that a view shows: itself, for what is not a view.
+/// The version that a view shows; the value itself if it is no view.
 [[nodiscard]] inline ValueId viewed(const StepGraph& graph, ValueId v) {
   while (graph.value(v).alias_of.valid()) v = graph.value(v).alias_of;
   return v;
 }
 
-/// Between the last forward and the first backward use: the bytes are there, and nobody asks for
-/// them.
+/// Between the last forward and the first backward use: the storage is live, and no node uses it.
 struct DeadRange {
-  NodeId after{}, before{};  ///< both none where forward or backward does not use the storage
+  NodeId after{}, before{};  ///< both none if forward or backward does not use the storage
   [[nodiscard]] bool empty() const { return !after.valid() || before.index <= after.index + 1; }
   [[nodiscard]] bool covers(NodeId n) const { return after.valid() && after < n && n < before; }
   bool operator==(const DeadRange&) const = default;
@@ -96,7 +96,7 @@ struct DeadRange {
   return {use.last_forward, use.first_backward};
 }
 
-/// A node reads a value, makes it, or is given it to overwrite.
+/// A node reads a value, makes it, or overwrites it.
 struct Use {
   NodeId node{};
   ValueId value{};
@@ -123,7 +123,7 @@ struct UseVisitor : boost::default_bfs_visitor {
   }
 };
 
-/// All uses of all values, in no order that means anything.
+/// All uses of all values, in no particular order.
 [[nodiscard]] inline std::vector<Use> all_uses(const GraphAdapter<StepGraph>& adapter) {
   std::vector<Use> uses;
   UseVisitor visitor;
@@ -136,7 +136,7 @@ struct UseVisitor : boost::default_bfs_visitor {
   return uses;
 }
 
-/// The first of the versions of a storage that a node reads; none where it reads none.
+/// The first version of a storage that a node reads; none if it reads none.
 [[nodiscard]] inline ValueId first_read(const StepGraph& graph, NodeId n, StorageId s) {
   for (ValueId v : graph.inputs(n))
     if (graph.value(v).storage == s) return viewed(graph, v);
@@ -161,7 +161,7 @@ template <class PhaseOf>
                       .bytes = s.bytes,
                       .created = graph.value(s.owner).producer};
   }
-  // none is the highest of all
+  // none is the largest id
   const auto first = [](NodeId& known, NodeId n) { known = std::min(known, n); };
   const auto last = [](NodeId& known, NodeId n) { known = known.valid() ? std::max(known, n) : n; };
   for (const auto& [n, v, reads] : all_uses(adapter)) {
@@ -181,13 +181,13 @@ template <class PhaseOf>
   return uses;
 }
 
-/// By storage, with the phases that the graph's nodes are labelled with.
+/// By storage, with the phases of the graph's nodes.
 [[nodiscard]] inline std::vector<StorageUse> storage_uses(const StepGraph& graph) {
   return storage_uses(GraphAdapter{graph, Edges::data},
                       [&graph](NodeId n) { return graph.node(n).phase; });
 }
 
-/// Of every storage whose owner is an activation and not persistent, in the order of creation.
+/// For every storage whose owner is an activation and not persistent, in the order of creation.
 [[nodiscard]] inline std::vector<StorageUse> activation_uses(const StepGraph& graph,
                                                              std::vector<StorageUse> uses) {
   std::erase_if(uses, [&](const StorageUse& a) {
@@ -204,8 +204,8 @@ template <class PhaseOf>
   return activation_uses(graph, storage_uses(graph));
 }
 
-/// By storage: what is there at the start has no first node, what the step hands over no last one.
-/// What is there at the start and never used goes with the first node.
+/// By storage: an initial storage has no first node, an output of the step no last node. An initial
+/// storage that is never used ends with the first node.
 [[nodiscard]] inline std::vector<StorageLifetime> storage_lifetimes(const StepGraph& graph) {
   std::vector<StorageLifetime> lifetimes(graph.storage_count());
   for (const Use& use : all_uses(GraphAdapter{graph, Edges::data})) {
@@ -224,21 +224,21 @@ template <class PhaseOf>
   return lifetimes;
 }
 
-/// Bytes over time, and what stands at the peak.
+/// Bytes over time, and the live bytes at the peak.
 struct MemoryAnalysis {
   std::vector<Bytes> live_during{};  ///< by node: persistent storages and its workspace included
-  std::vector<Bytes> live_after{};   ///< by node: after what is not used again was freed
+  std::vector<Bytes> live_after{};   ///< by node: after the storages without later use were freed
   Bytes peak{};
-  /// the first node at which the peak is reached; none in a graph without nodes
+  /// the first node with the peak; none in a graph without nodes
   NodeId peak_node{};
-  /// by the role of the value that owns the bytes; with the workspace, the peak
+  /// by the role of the storage's owner; the sum plus the workspace is the peak
   std::array<Bytes, role_count> peak_by_role{};
   Bytes peak_workspace{};
-  Bytes floor{};  ///< what no schedule can go below
+  Bytes floor{};  ///< a lower bound on the peak of every schedule
   Microseconds time{};
 };
 
-/// Throws Errc::bad_schedule where the graph's own order cannot be run.
+/// Throws Errc::bad_schedule if the graph's own order cannot be run.
 [[nodiscard]] inline MemoryAnalysis analyse_memory(const StepGraph& graph) {
   const Schedule order = own_order(graph);
   Simulation own = simulate(graph, order);
@@ -256,7 +256,7 @@ struct MemoryAnalysis {
   return m;
 }
 
-/// The storages that are alive while a node runs, largest first.
+/// The storages that are live while a node runs, the largest first.
 [[nodiscard]] inline std::vector<StorageId> alive_during(
     const StepGraph& graph, const std::vector<StorageLifetime>& lifetimes, NodeId n) {
   const auto is_alive = [&](StorageId s) { return lifetimes[s.index].covers(n); };
@@ -266,7 +266,7 @@ struct MemoryAnalysis {
   return alive;
 }
 
-/// All of the above.
+/// The results of all functions above.
 struct StepAnalysis {
   NodeId first_backward{};
   std::vector<StorageLifetime> lifetimes{};  ///< by storage

@@ -1,6 +1,6 @@
 #pragma once
-// GraphBuilder makes a StepGraph and refuses what the plan format does not allow, naming the field
-// and the id.
+// GraphBuilder makes a StepGraph, and refuses with field and id whatever the plan format does not
+// allow.
 //
 // ```cpp
 // GraphBuilder b{"toy"};
@@ -12,9 +12,9 @@
 // StepGraph graph = std::move(b).build();
 // ```
 //
-// Whatever concerns one value or one node is checked when it is added (and then not added),
-// whatever concerns several in build(). Whether the graph's own order can be run is a question for
-// the simulator (graph/simulate.hpp).
+// Rules for one value or one node are checked when it is added; an invalid one is not added. Rules
+// for several are checked in build(). The simulator checks whether the graph's own order can be run
+// (graph/simulate.hpp).
 
 #include <algorithm>
 #include <cmath>
@@ -40,8 +40,8 @@ class GraphBuilder {
     graph_.values_.reserve(values);
   }
 
-  /// `alias_of` and `overwrites` may name a value that is added later. `storage` and `producer` are
-  /// set here.
+  /// `alias_of` and `overwrites` may name a value that is added later. The builder sets `storage`
+  /// and `producer`.
   ValueId add_value(Value v) {
     const ValueId id{graph_.values_.size()};
     if (value_of_.contains(v.id)) throw bad("values", v.id, v.name, "id stands twice");
@@ -110,7 +110,7 @@ class GraphBuilder {
 
   void set_extra(std::string json) { graph_.extra_ = std::move(json); }
 
-  /// The value or node with this number in files; none where there is none.
+  /// The value or node with this number in files; none without one.
   [[nodiscard]] ValueId find_value(std::int64_t id) const { return find<ValueId>(value_of_, id); }
   [[nodiscard]] NodeId find_node(std::int64_t id) const { return find<NodeId>(node_of_, id); }
   [[nodiscard]] const Value& value(ValueId v) const { return graph_.values_[v.index]; }
@@ -191,8 +191,8 @@ class GraphBuilder {
                    std::to_string(second.id));
   }
 
-  // Each value's storage is that of the value at the end of its alias_of / overwrites chain. Chains
-  // are followed once: 0 = not looked at, 1 = on the chain being followed, 2 = done.
+  // A value's storage is that of the value at the end of its alias_of / overwrites chain. Each
+  // chain is followed once: 0 = not visited, 1 = on the present chain, 2 = done.
   void assign_storages() {
     std::vector<std::uint8_t> state(graph_.values_.size(), 0);
     std::vector<ValueId> chain;

@@ -1,5 +1,5 @@
 #pragma once
-// Who needs whom: reachability, and what it takes to compute a value again.
+// Functions for reachability, and for the recompute cone of a value.
 //
 //   x ──norm──▶ h ──relu_──▶ h.relu ──view──▶ h.flat ──grad──▶ g          x ──wide──▶ wide ──sum──▶ loss
 //
@@ -8,14 +8,14 @@
 // descendants(adapter, wide);            // sum
 // recompute_cone(adapter, h_flat, {});         // norm, relu, flat, from x
 // recompute_cone(adapter, h_flat, {h_relu});   // flat, from h.relu
-// // norm, relu, from x: relu_ would destroy the h that is kept, so it needs one of its own
+// // norm, relu, from x: relu_ would destroy the h that is kept, so it needs an h of its own
 // recompute_cone(adapter, h_relu, {h});
 // ```
 //
-// All of it is Boost.Graph's breadth-first search: along the edges of an adapter, or against them
-// (reverse_graph) where only some edges count (filtered_graph). Functions that take a Boost.Graph
-// graph work on any: GraphAdapter, adjacency_list, a view of one. An order in which all of it can
-// run is in graph/dependency_order.hpp.
+// All of them use Boost.Graph's breadth-first search: along the edges of an adapter, or against
+// them (reverse_graph) if only some edges count (filtered_graph). Functions with a Boost.Graph
+// graph accept any model: GraphAdapter, adjacency_list, a view of one. graph/dependency_order.hpp
+// computes an order in which all vertices can run.
 
 #include <algorithm>
 #include <cstddef>
@@ -38,9 +38,9 @@ namespace reprise::graphs {
 template <class Graph>
 using vertex_of = typename boost::graph_traits<Graph>::vertex_descriptor;
 
-/// A predicate of the caller's as Boost.Graph's views want it: to be copied, assigned, and made out
-/// of nothing. One type for all of them, so that the views and searches are compiled once. The
-/// predicate must outlive it.
+/// A caller's predicate in the form that Boost.Graph's views need: copyable, assignable and
+/// default-constructible. There is one type for all predicates, so the views and searches are
+/// compiled once. The predicate must outlive it.
 template <class Edge>
 class EdgeFilter {
  public:
@@ -56,16 +56,16 @@ class EdgeFilter {
   bool (*call_)(const void*, Edge) = nullptr;
 };
 
-/// Breadth-first search, again and again on graphs of one size: each search takes as long as what
-/// it finds, not as the graph.
+/// Breadth-first search, repeatedly on graphs of one size: the time of a search depends on the size
+/// of its result, not of the graph.
 template <class Vertex, class IndexMap>
 class ReachSearch {
  public:
   ReachSearch(std::size_t vertices, IndexMap index)
       : index_(index), colors_(vertices, boost::white_color) {}
 
-  /// All vertices that a path leads to from one of `starts`, these included, each once. Valid until
-  /// the next search. Needs IncidenceGraph.
+  /// All vertices on paths from `starts`, these included, each once. Valid until the next search.
+  /// Needs IncidenceGraph.
   template <class Graph>
   const std::vector<Vertex>& from(const Graph& graph, std::span<const Vertex> starts) {
     for (const Vertex v : found_) colors_[get(index_, v)] = boost::white_color;
@@ -94,8 +94,7 @@ class ReachSearch {
   boost::queue<Vertex> open_;
 };
 
-/// All vertices that a path leads to from one of `starts`, these included, by vertex_index. Needs
-/// IncidenceGraph.
+/// All vertices on paths from `starts`, these included, by vertex_index. Needs IncidenceGraph.
 template <class Graph>
 [[nodiscard]] std::vector<bool> reachable(const Graph& graph,
                                           std::span<const vertex_of<Graph>> starts) {
@@ -106,13 +105,13 @@ template <class Graph>
   return reached;
 }
 
-/// Whether a path leads from one to the other; true where they are the same.
+/// Whether a path leads from one to the other; true if both are the same vertex.
 template <class Graph>
 [[nodiscard]] bool reaches(const Graph& graph, vertex_of<Graph> from, vertex_of<Graph> to) {
   return reachable(graph, std::span{&from, 1})[get(get(boost::vertex_index, graph), to)];
 }
 
-/// The nodes that a set names, in the graph's own order.
+/// The nodes of a set, in the graph's own order.
 [[nodiscard]] inline std::vector<NodeId> nodes_of(const std::vector<bool>& set) {
   std::vector<NodeId> list;
   for (std::size_t i = 0; i < set.size(); ++i)
@@ -120,7 +119,7 @@ template <class Graph>
   return list;
 }
 
-/// Everything that must run after n, in the graph's own order.
+/// All nodes that must run after n, in the graph's own order.
 template <class G>
 [[nodiscard]] std::vector<NodeId> descendants(const GraphAdapter<G>& adapter, NodeId n) {
   std::vector<bool> found = reachable(adapter, std::span{&n, 1});
@@ -128,15 +127,15 @@ template <class G>
   return nodes_of(found);
 }
 
-/// Searches against the direction of an adapter's edges: what had to run for this?
+/// Searches against the direction of an adapter's edges: which nodes had to run before?
 template <class G>
 class ConeSearch {
  public:
   explicit ConeSearch(const GraphAdapter<G>& adapter)
       : adapter_(&adapter), search_(num_vertices(adapter), {}) {}
 
-  /// All nodes from which a path of edges that `passes` accepts leads to one of `ends`, these
-  /// included, each once, in no order that means anything. Valid until the next search.
+  /// All nodes from which a path of edges that `passes` accepts leads to one of `ends`. Includes
+  /// `ends`; each node once, in no particular order. Valid until the next search.
   template <class Passes>
   const std::vector<NodeId>& leading_to(std::span<const NodeId> ends, const Passes& passes) {
     const boost::filtered_graph<GraphAdapter<G>, EdgeFilter<EdgeId>> passed{
@@ -161,7 +160,7 @@ template <class G, class Passes>
   return found;
 }
 
-/// Everything that must run before n, in the graph's own order.
+/// All nodes that must run before n, in the graph's own order.
 template <class G>
 [[nodiscard]] std::vector<NodeId> ancestors(const GraphAdapter<G>& adapter, NodeId n) {
   std::vector<bool> found = leading_to(adapter, n, [](EdgeId) { return true; });
@@ -169,18 +168,19 @@ template <class G>
   return nodes_of(found);
 }
 
-/// What must run to have a value again.
+/// All nodes that must run to recompute a value.
 struct RecomputeCone {
   std::vector<NodeId> nodes{};     ///< in the graph's own order, the value's producer last
-  std::vector<ValueId> sources{};  ///< values that they read and that are there
-  /// values that they need and that nothing makes: one of them destroys what the step began with
+  std::vector<ValueId> sources{};  ///< available values that they read
+  /// values that they need and that no node can make: one of them destroys a value from before the
+  /// step
   std::vector<ValueId> lost{};
-  std::vector<NodeId> only_once{};  ///< those of the nodes that may not run again
+  std::vector<NodeId> only_once{};  ///< nodes of the cone that are not recomputable
 
   [[nodiscard]] bool possible() const { return lost.empty() && only_once.empty(); }
 };
 
-/// Fills in what the cone's nodes read, and which of them stand in the way.
+/// Adds what the cone's nodes read, and which nodes and values make the cone impossible.
 template <class G>
 void inspect_cone(const G& graph, const std::vector<bool>& kept, RecomputeCone& cone) {
   const auto made_again = [&](ValueId v) {
@@ -189,7 +189,7 @@ void inspect_cone(const G& graph, const std::vector<bool>& kept, RecomputeCone& 
   for (NodeId n : cone.nodes) {
     if (!may_run_again(graph, n)) cone.only_once.push_back(n);
     for (ValueId v : reads(graph, n)) {
-      if (made_again(v)) continue;  // also where an older instance is kept: the newest is read
+      if (made_again(v)) continue;  // even if an older instance is kept, because the newest is read
       const bool there = (kept[v.index] || !producer(graph, v).valid()) && !destroys(graph, n, v);
       (there ? cone.sources : cone.lost).push_back(v);
     }
@@ -200,8 +200,8 @@ void inspect_cone(const G& graph, const std::vector<bool>& kept, RecomputeCone& 
   }
 }
 
-/// Whether having what edge e leads to again takes what it comes from as well: it goes through data
-/// that is not kept, or that the reader will destroy. `kept(v)` says which values are there.
+/// Whether recomputing the target of edge e needs the source of e as well: the edge has data that
+/// is not kept, or that the reader will destroy. `kept(v)` says which values are available.
 template <class G, class Kept>
 [[nodiscard]] auto through_missing_data(const GraphAdapter<G>& adapter, Kept kept) {
   return [&adapter, kept](EdgeId e) {
@@ -210,9 +210,9 @@ template <class G, class Kept>
   };
 }
 
-/// What must run to have `target` again, where the values that `kept` marks and those that are
-/// there from the start can be read. Time is not part of the question: whether something kept has
-/// been overwritten by then, the caller knows, or the simulator.
+/// The nodes that must run to recompute `target`, if the values that `kept` marks and the values
+/// from before the step are available. The function does not know about time: the caller or the
+/// simulator knows whether a kept value has been overwritten by then.
 template <class G>
 [[nodiscard]] RecomputeCone recompute_cone(ConeSearch<G>& search, ValueId target,
                                            const std::vector<bool>& kept) {

@@ -1,10 +1,11 @@
 #pragma once
-// An order in which everything can run, by Boost.Graph's depth-first search.
+// dependency_order() returns an order in which all vertices can run, by Boost.Graph's depth-first
+// search.
 //
 //   x ──norm──▶ h ──relu_──▶ h.relu ──view──▶ h.flat ──grad──▶ g          x ──wide──▶ wide ──sum──▶ loss
 //
 // ```cpp
-// dependency_order(adapter);   // all six nodes, each behind what it depends on
+// dependency_order(adapter);   // all six nodes, each after the nodes on which it depends
 // ```
 
 #include <algorithm>
@@ -19,7 +20,7 @@
 
 namespace reprise::graphs {
 
-/// Lists vertices as depth-first search finishes them, and refuses circles.
+/// Lists vertices in the order in which depth-first search finishes them, and refuses cycles.
 template <class Graph>
 struct FinishOrder : boost::dfs_visitor<> {
   std::vector<vertex_of<Graph>>* finished = nullptr;
@@ -34,8 +35,8 @@ struct FinishOrder : boost::dfs_visitor<> {
   }
 };
 
-/// All vertices, each behind those from which an edge leads to it. Throws Errc::bad_graph where
-/// there is a circle. Needs VertexListGraph, IncidenceGraph and a vertex_index.
+/// All vertices, each after the vertices with an edge to it. Throws Errc::bad_graph if the graph
+/// has a cycle. Needs VertexListGraph, IncidenceGraph and a vertex_index.
 template <class Graph>
 [[nodiscard]] std::vector<vertex_of<Graph>> dependency_order(const Graph& graph) {
   std::vector<vertex_of<Graph>> order;

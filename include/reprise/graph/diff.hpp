@@ -1,12 +1,12 @@
 #pragma once
-// Finds the first node at which two captures of one step differ: how host state inside a step is
-// found out.
+// diff() finds the first node at which two captures of one step differ. This reveals state of user
+// code inside a step.
 //
 //   step 1:  mm  mul {other: 2.0}  sum          diff(first, second)
 //   step 2:  mm  mul {other: 3.0}  sum          "node 1 (head/mul): attributes differ: {"other":2.0} and {"other":3.0}"
 //
-// Values are compared by how they came about, not by their numbers: an operand is the same where
-// both were made by the same output of the same node, or are the same value from before the step.
+// Values are compared by their origin, not by their numbers. Two operands are the same if the same
+// output of the same node made them, or if they are the same value from before the step.
 
 #include <algorithm>
 #include <optional>
@@ -18,7 +18,7 @@
 namespace reprise::graphs {
 
 struct Difference {
-  NodeId node{};  ///< in both graphs; the length of the shorter one where it ends first
+  NodeId node{};  ///< in both graphs; the length of the shorter graph if it ends first
   std::string message{};
 };
 
@@ -103,13 +103,12 @@ class GraphDiff {
                       [&](ValueId v, ValueId w) { return same(v, w); });
   }
 
-  // Known to belong together, or both from before the step and alike.
+  // Known to correspond, or both from before the step and alike.
   bool same(ValueId x, ValueId y) {
     if (partner_[x.index].valid()) return partner_[x.index] == y;
     const Value &v = a_.value(x), &w = b_.value(y);
     const bool outside = !v.producer.valid() && !w.producer.valid();
-    // What is kept by value has a number for a name, given in the order of first use: its contents
-    // decide.
+    // The name of a wrapped number is a number in the order of first use, so its contents decide.
     const bool alike = v.role == w.role && v.bytes == w.bytes && v.extra == w.extra &&
                        (v.name == w.name || v.role == Role::constant);
     return outside && alike && pair(x, y);
@@ -135,7 +134,7 @@ class GraphDiff {
   std::vector<bool> taken_;
 };
 
-/// Nothing where the steps are the same. Times and workspaces are not compared: they are
+/// Empty if the steps are the same. Times and workspaces are not compared, because they are
 /// measurements.
 [[nodiscard]] inline std::optional<Difference> diff(const StepGraph& a, const StepGraph& b) {
   return GraphDiff(a, b).first();

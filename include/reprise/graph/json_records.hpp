@@ -1,6 +1,6 @@
 #pragma once
-// Reads a JSON document that is one object with a few long lists of objects in it, record by
-// record, without a tree of it all.
+// read_json_records() reads a JSON document that is one object with a few long lists of objects,
+// record by record, without a tree of the whole document.
 //
 //   {"format": "reprise.graph", "values": [{"id": 0, "bytes": 4096, "shape": [32, 32]}, ...]}
 //
@@ -9,12 +9,12 @@
 //     visitor.begin_list("values")           true: a list of records; false: a member like any other
 //     visitor.record("values", 0, fields)    fields.find("id")->integer == 0, json_text(*fields.find("shape")) == "[32,32]"
 //
-// nlohmann_json reads the text and tells of it event by event, without recursion. Whatever a field
-// holds can be written again without loss: numbers keep the text that they had, nested members
-// their order. Refused with Errc::bad_format and the place: what is not JSON (RFC 8259) in UTF-8,
-// numbers that no double can hold (1e400), arrays and objects nested deeper than `max_json_depth`,
-// and a member that stands twice in the document or in a record (readers disagree on which one
-// counts; deeper down, such members are kept as they are).
+// nlohmann_json parses the text and reports events, without recursion. A field's content can be
+// written again without loss: numbers keep their text, nested members their order. These are
+// refused with Errc::bad_format and the position: text that is not JSON (RFC 8259) in UTF-8,
+// numbers too large for a double (1e400), nesting deeper than `max_json_depth`, and a member that
+// occurs twice in the document or in a record. (Readers disagree on which of both counts. Deeper in
+// the document, such members are kept.)
 
 #include <algorithm>
 #include <cstddef>
@@ -34,7 +34,7 @@ namespace reprise::graphs {
 
 inline constexpr std::size_t max_json_depth = 128;
 
-/// "line 2, column 7 (offset 31)" of a byte in the text.
+/// "line 2, column 7 (offset 31)" for a byte of the text.
 [[nodiscard]] inline std::string place_in_text(std::string_view text, std::size_t offset) {
   const std::string_view before = text.substr(0, std::min(offset, text.size()));
   const auto line = std::count(before.begin(), before.end(), '\n') + 1;
@@ -43,7 +43,7 @@ inline constexpr std::size_t max_json_depth = 128;
          " (offset " + std::to_string(before.size()) + ")";
 }
 
-/// What nlohmann_json says of a text, without what it says of the place and without the text.
+/// nlohmann_json's message about a text, without the position and without the text.
 [[nodiscard]] inline std::string json_complaint(const std::string& token,
                                                 const nlohmann::json::exception& e) {
   std::string what = e.what();
@@ -62,12 +62,12 @@ struct JsonField {
   std::string key{};
   JsonKind kind = JsonKind::null;
   bool boolean = false;
-  /// where kind is integer: written without point or exponent, and fits
+  /// if kind is integer: written without point or exponent, and representable
   std::int64_t integer = 0;
-  double number = 0;                     ///< where kind is integer or number
-  std::vector<std::int64_t> integers{};  ///< where only_integers: the array's elements
-  bool only_integers = false;            ///< an array of nothing but integers; `text` is then empty
-  std::string text{};                    ///< a string's content; a number, array or object as JSON
+  double number = 0;                     ///< if kind is integer or number
+  std::vector<std::int64_t> integers{};  ///< if only_integers: the array's elements
+  bool only_integers = false;  ///< an array that contains only integers; `text` is then empty
+  std::string text{};          ///< a string's content; a number, array or object as JSON
 };
 
 /// The field's value as JSON.
@@ -87,7 +87,7 @@ struct JsonField {
   return out.empty() ? "[]" : out + ']';
 }
 
-/// The members of one object, in the order in which they stand there.
+/// The members of one object, in the order of the text.
 struct JsonFields {
   std::vector<JsonField> list{};
 
@@ -98,8 +98,8 @@ struct JsonFields {
   }
 };
 
-/// A key that stands twice; none where all are different. Sorts the keys, in time n log n: a record
-/// may have a million members.
+/// A key that occurs twice; null if all are different. Sorts the keys, in time n log n, because a
+/// record may have a million members.
 [[nodiscard]] inline const std::string* repeated_key(std::vector<const std::string*>& keys) {
   const auto text = [](const std::string* key) { return std::string_view(*key); };
   std::ranges::sort(keys, {}, text);
@@ -107,8 +107,8 @@ struct JsonFields {
   return twice == keys.end() ? nullptr : *twice;
 }
 
-/// Takes nlohmann_json's events (its interface json_sax) and hands whole fields and records to the
-/// visitor.
+/// Receives nlohmann_json's events (its interface json_sax) and passes whole fields and records to
+/// the visitor.
 template <class Visitor>
 class JsonRecordReader {
  public:
@@ -144,7 +144,7 @@ class JsonRecordReader {
     begin_value().text = std::move(value);
     return end_value(JsonKind::string);
   }
-  bool binary(nlohmann::json::binary_t&) { return false; }  // other formats than JSON have these
+  bool binary(nlohmann::json::binary_t&) { return false; }  // for formats other than JSON
 
   bool start_object(std::size_t) {
     deeper();
@@ -202,7 +202,7 @@ class JsonRecordReader {
     return true;
   }
 
-  /// `position` is the number of bytes that were read when it was clear that this is not JSON.
+  /// `position` is the number of bytes that were read when the error was found.
   [[noreturn]] bool parse_error(std::size_t position, const std::string& token,
                                 const nlohmann::json::exception& e) {
     throw Error(Errc::bad_format,
@@ -253,11 +253,11 @@ class JsonRecordReader {
   }
   void end_member() { visitor_.member(std::exchange(member_, JsonField{})); }
 
-  // The text of an array or object that is one field's value. A comma is due unless something has
-  // just been opened.
+  // The text of an array or object that is one field's value. Adds a comma, except after an opening
+  // bracket.
   std::string& separate() {
     JsonField& f = field();
-    if (f.only_integers) {  // no longer: text from here on, without the bracket that is still open
+    if (f.only_integers) {  // becomes text from here on, without the bracket that is still open
       f.text = json_text(f);
       f.text.pop_back();
       f.only_integers = false;
@@ -303,8 +303,8 @@ class JsonRecordReader {
   std::size_t max_depth_;
   Where where_ = Where::outside;
   std::size_t depth_ = 0;          // open arrays and objects
-  std::size_t nested_ = 0;         // those of them inside the current field
-  std::size_t count_ = 0;          // records of the current list that are complete
+  std::size_t nested_ = 0;         // open arrays and objects inside the current field
+  std::size_t count_ = 0;          // complete records of the current list
   std::vector<std::string> keys_;  // of the document's members so far
   std::vector<const std::string*> pointers_;
   JsonField member_;
@@ -314,7 +314,7 @@ class JsonRecordReader {
 template <class Visitor>
 void read_json_records(std::string_view text, Visitor& visitor,
                        std::size_t max_depth = max_json_depth) {
-  // nlohmann_json takes a zero byte for the end of the text.
+  // nlohmann_json treats a zero byte as the end of the text.
   if (const std::size_t zero = text.find('\0'); zero != text.npos)
     throw Error(Errc::bad_format, place_in_text(text, zero) + ": a zero byte is not JSON");
   JsonRecordReader<Visitor> reader{text, visitor, max_depth};

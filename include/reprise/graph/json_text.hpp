@@ -1,6 +1,6 @@
 #pragma once
-// JSON text that grows member by member: what a StepGraph's `extra` is. nlohmann_json writes the
-// strings and the numbers.
+// Builds JSON text member by member, for a StepGraph's `extra`. nlohmann_json writes the strings
+// and the numbers.
 //
 //   std::string out;
 //   append_json_string(out, "a \"b\"\n");          // "a \"b\"\n" with its quotes and escapes
@@ -22,7 +22,7 @@ inline void append_json_string(std::string& out, std::string_view text) {
   out += nlohmann::json(text).dump();
 }
 
-/// The number must be finite: JSON has no other.
+/// The number must be finite, because JSON has no other numbers.
 inline void append_json_number(std::string& out, auto number) {
   out += nlohmann::json(number).dump();
 }

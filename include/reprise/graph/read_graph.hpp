@@ -1,5 +1,5 @@
 #pragma once
-// Reads a StepGraph from a reprise.graph document.
+// read_graph() reads a StepGraph from a reprise.graph document.
 //
 //   read_graph_file("toy.json")                     a StepGraph whose own order can be run, or one clear Error:
 //     toy.json: line 4, column 17 (offset 120): syntax error while parsing value - unexpected '}'; expected '[', '{', or a literal
@@ -7,9 +7,9 @@
 //     toy.json: nodes: 5: inputs: no value 99
 //     toy.json: nodes: the graph's own order cannot be run: step 1: node 1 (relu): value 2 (h) is read and does not exist
 //
-// Types are taken at their word: 3.0 and true are no ids, 0 is not false. Null is allowed for
-// alias_of and overwrites only. What holds for JSON as such (depth, members that stand twice,
-// numbers out of range) is said in json_records.hpp.
+// Types are not converted: 3.0 and true are no ids, 0 is not false. Null is allowed for alias_of
+// and overwrites only. json_records.hpp has the rules for JSON itself (depth, repeated members,
+// numbers out of range).
 
 #include <algorithm>
 #include <array>
@@ -34,21 +34,21 @@
 
 namespace reprise::graphs {
 
-/// The role with this name; none where there is none.
+/// The role with this name; empty without one.
 [[nodiscard]] constexpr std::optional<Role> role_from(std::string_view name) {
   for (std::size_t i = 0; i < role_count; ++i)
     if (to_string(static_cast<Role>(i)) == name) return static_cast<Role>(i);
   return std::nullopt;
 }
 
-/// The phase with this name; none where there is none.
+/// The phase with this name; empty without one.
 [[nodiscard]] constexpr std::optional<Phase> phase_from(std::string_view name) {
   for (Phase p : {Phase::forward, Phase::backward, Phase::optimizer})
     if (to_string(p) == name) return p;
   return std::nullopt;
 }
 
-/// One element of `values` or `nodes`, taken field by field; what is not taken goes to `extra`.
+/// One element of `values` or `nodes`. Fields are taken one by one; the rest goes to `extra`.
 class GraphRecord {
  public:
   GraphRecord(std::string_view list, std::size_t index, const JsonFields& fields)
@@ -70,7 +70,7 @@ class GraphRecord {
     return f->integer;
   }
 
-  /// An integer, or else something that is left alone.
+  /// An integer; any other type is left for `extra`.
   std::optional<std::int64_t> hint(std::string_view key) {
     const JsonField* f = fields_.find(key);
     if (f == nullptr || f->kind != JsonKind::integer) return std::nullopt;
@@ -150,7 +150,7 @@ class GraphRecord {
     return f->integers;
   }
 
-  /// As ids(), for a list that the writer leaves out where it is empty.
+  /// As ids(), for a list that the writer leaves out if it is empty.
   std::vector<std::int64_t> optional_ids(std::string_view key) {
     if (fields_.find(key) == nullptr) return {};
     std::vector<std::int64_t> list = ids(key);
@@ -174,7 +174,7 @@ class GraphRecord {
     else if (need == Need::always) throw error(std::string(key) + " is missing");
     return f;
   }
-  // A default that the file spells out.
+  // A default that the file spells out stays in `extra`.
   void put_back() { taken_.pop_back(); }
 
   [[nodiscard]] Error wrong(const JsonField& f, const char* expected) const {
@@ -195,8 +195,8 @@ class GraphRecord {
   std::vector<std::string_view> taken_{}, left_out_{};
 };
 
-/// Gathers a document's values and nodes, and makes a StepGraph of them once all ids are known:
-/// lists may stand in any order.
+/// Collects a document's values and nodes, and makes a StepGraph when all ids are known: lists may
+/// come in any order.
 class GraphReader {
  public:
   bool begin_list(std::string_view key) {
@@ -324,7 +324,7 @@ class GraphReader {
     }
   }
 
-  // Another tool's member of the same name may mean something else.
+  // A member of this name from another tool may mean something else.
   void set_forward(ReadNode& n) const {
     const auto it = node_of_.find(*n.forward);
     if (it == node_of_.end())

@@ -1,13 +1,13 @@
 #pragma once
-// A schedule: nodes in the order in which they run, some of them again.
+// A Schedule lists nodes in running order, some of them more than once.
 //
 //   graph: 0 norm, 1 relu, 2 flat, 3 wide, 4 sum, 5 grad
 //
 // ```cpp
-// own_order(graph);               // 0 1 2 3 4 5: the baseline, everything once, as it was captured
+// own_order(graph);               // 0 1 2 3 4 5: the baseline, every node once, as captured
 // const Schedule again = {norm, relu, flat, wide, sum, norm, relu, flat, grad};
-// recomputations(graph, again);   // 3: norm, relu and flat run again before grad
-// keeps_order(graph, again);      // true: the first occurrences stand as in the graph
+// recomputations(graph, again);   // 3: norm, relu and flat are recomputed before grad
+// keeps_order(graph, again);      // true: the first occurrences are in the graph's own order
 // ```
 
 #include <cstdint>
@@ -22,12 +22,12 @@ namespace reprise::graphs {
 
 using Schedule = std::vector<NodeId>;
 
-/// Every node once, in the order in which the graph has them.
+/// Every node once, in the graph's own order.
 [[nodiscard]] inline Schedule own_order(const StepGraph& graph) {
   return graph.node_ids() | ranges::to<Schedule>();
 }
 
-/// How often each node runs.
+/// Number of occurrences of each node.
 [[nodiscard]] inline std::vector<std::uint32_t> run_counts(const StepGraph& graph,
                                                            std::span<const NodeId> schedule) {
   std::vector<std::uint32_t> counts(graph.node_count(), 0);
@@ -43,7 +43,7 @@ using Schedule = std::vector<NodeId>;
   return again;
 }
 
-/// Whether the first occurrences stand in the graph's own order.
+/// Whether the first occurrences are in the graph's own order.
 [[nodiscard]] inline bool keeps_order(const StepGraph& graph, std::span<const NodeId> schedule) {
   std::vector<bool> seen(graph.node_count(), false);
   std::uint32_t next = 0;

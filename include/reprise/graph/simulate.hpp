@@ -1,6 +1,6 @@
 #pragma once
-// What a schedule costs, to the byte: the one rule that planner, rewriter and executors agree on.
-// Linear in the schedule.
+// simulate() computes what a schedule costs, to the byte: the one rule that planner, rewriter and
+// executors share. Linear in the schedule.
 //
 //   h = norm(x)  8192 B, relu_ overwrites h, wide 16384 B, sum, grad reads relu; x is persistent, 4096 B
 //
@@ -8,16 +8,16 @@
 //   h, 1st storage    |------|
 //   wide                            |-------|
 //   h, 2nd storage                                 |-------------|       live from the occurrence that makes it
-//   live + workspace  ...                                                to the last one that uses anything in it
+//   live + workspace  ...                                                to the last one that uses a value in it
 //
 // ```cpp
 // simulate(graph, schedule).peak;  // the largest sum, persistent storages included
-// resolve(graph, schedule);        // every use renamed to the instance that it reads
+// resolve(graph, schedule);        // every use with the instance that it reads
 // ```
 //
 // Each occurrence of a node makes new instances of its outputs; an input is the newest instance of
-// its value. Overwriting ends every value in that storage. What is not used is freed when its maker
-// has finished; outputs of the step live to the end.
+// its value. Overwriting ends every value in that storage. A value that is not used is freed when
+// its producer has finished. Outputs of the step live to the end.
 
 #include <algorithm>
 #include <array>
@@ -44,38 +44,39 @@ struct StorageInstance {
   StorageId storage{};
   Bytes bytes{};
   std::uint32_t first = 0;
-  std::uint32_t last = 0;            ///< schedule.size() for what lives to the end
-  std::uint32_t made_by = no_index;  ///< none for what is there at the start
-  bool persistent = false;           ///< there from start to end, whatever uses it
+  std::uint32_t last = 0;            ///< schedule.size() for a storage that lives to the end
+  std::uint32_t made_by = no_index;  ///< none for an initial storage
+  bool persistent = false;           ///< live from start to end
 };
 
-/// One version of a value that an occurrence made, or that was there at the start.
+/// One version of a value that an occurrence made, or an initial one.
 struct ValueInstance {
   ValueId value{};
   std::uint32_t storage = 0;         ///< index into Resolution::storages
-  std::uint32_t made_by = no_index;  ///< occurrence; none for what is there at the start
+  std::uint32_t made_by = no_index;  ///< occurrence; none for an initial value
 };
 
-/// Every use renamed to the instance that it reads or makes. Lists are by occurrence and hold
-/// indices into `values`.
+/// Every use with the instance that it reads or makes. Lists are by occurrence and contain indices
+/// into `values`.
 struct Resolution {
   std::vector<ValueInstance> values;
   std::vector<StorageInstance> storages;
-  FlatLists<std::uint32_t> inputs;  ///< beside graph.inputs(node)
-  /// beside graph.outputs(node); no_index for a persistent value that no longer exists
+  FlatLists<std::uint32_t> inputs;  ///< in the order of graph.inputs(node)
+  /// in the order of graph.outputs(node); no_index for a persistent value that does not exist then
   FlatLists<std::uint32_t> outputs;
-  /// beside graph.outputs(node): what the output is a view of or overwrites; else no_index
+  /// in the order of graph.outputs(node): the value that it is a view of or overwrites; else
+  /// no_index
   FlatLists<std::uint32_t> targets;
-  std::vector<std::uint32_t> step_outputs;  ///< beside graph.outputs()
+  std::vector<std::uint32_t> step_outputs;  ///< in the order of graph.outputs()
 };
 
 enum class Rule : std::uint8_t {
   unknown_node,  ///< the schedule names no node
   runs_again,    ///< a node that is not recomputable occurs twice
-  /// an occurrence stands after another number of updates than in the graph's own order
+  /// an occurrence comes after another number of updates than in the graph's own order
   update_order,
   missing_input,   ///< an input does not exist, or has been overwritten
-  missing_target,  ///< what an output is a view of, or overwrites, does not exist
+  missing_target,  ///< the value that an output is a view of, or overwrites, does not exist
   never_runs,      ///< a node does not occur
   missing_output,  ///< an output of the step does not exist at the end
 };
@@ -83,7 +84,7 @@ enum class Rule : std::uint8_t {
 /// The first rule that a schedule breaks.
 struct Violation {
   Rule rule{};
-  std::size_t step = 0;  ///< index into the schedule; its size for what is found at the end
+  std::size_t step = 0;  ///< index into the schedule; its size for a violation at the end
   NodeId node{};
   ValueId value{};
   std::string message{};
@@ -91,17 +92,17 @@ struct Violation {
 
 struct Simulation {
   bool valid = false;
-  std::optional<Violation> violation{};  ///< where not valid; all below is then empty
+  std::optional<Violation> violation{};  ///< if not valid; all members below are then empty
   Bytes peak{};
-  std::size_t peak_step = 0;  ///< the first occurrence at which the peak is reached
+  std::size_t peak_step = 0;  ///< the first occurrence with the peak
   Microseconds time{};
   /// by occurrence, persistent storages and workspace included
   std::vector<Bytes> live_during{};
-  /// by occurrence, after everything was freed that is not used again
+  /// by occurrence, after the storages without later use were freed
   std::vector<Bytes> live_after{};
 };
 
-/// Sums doubles as if exactly (Neumaier): schedules repeat small times after large ones.
+/// Adds doubles almost exactly (Neumaier), because schedules repeat small times after large ones.
 class ExactSum {
  public:
   void add(double x) {
@@ -147,7 +148,7 @@ class Replay {
     return true;
   }
 
-  /// Every node has run, the outputs exist; they live to the end.
+  /// Checks that every node has run and that the outputs exist; they live to the end.
   bool finish() {
     for (NodeId n : graph_.node_ids())
       if (runs_[n.index] == 0) return fail(Rule::never_runs, n, {}, "never runs");
@@ -168,7 +169,7 @@ class Replay {
   [[nodiscard]] Resolution result() && { return std::move(result_); }
 
  private:
-  // How many updates of each value that a node reads or updates lie before the node in the graph's
+  // Counts, for each value that a node reads or updates, the updates before the node in the graph's
   // own order.
   void count_updates() {
     std::vector<bool> ever(graph_.value_count(), false);
@@ -222,8 +223,8 @@ class Replay {
     return true;
   }
 
-  // Gives each output its storage, without making anything newest yet: all outputs of an occurrence
-  // are made at once.
+  // Gives each output its storage, without making any of them the newest instance yet: all outputs
+  // of an occurrence are made at once.
   bool place_outputs(NodeId n) {
     taken_.clear();
     for (ValueId v : graph_.outputs(n)) placed_[v.index] = no_index;
@@ -295,8 +296,9 @@ class Replay {
     result_.targets.push_back(targets_);
   }
 
-  // The target's instance has been overwritten by now, perhaps, so it is looked up among the
-  // storage's instances of this occurrence, or in what was newest when the occurrence started.
+  // The target's instance may have been overwritten by now. It is therefore searched among the
+  // storage's instances of this occurrence, or among the newest instances when the occurrence
+  // started.
   [[nodiscard]] std::uint32_t target_instance(NodeId n, ValueId v, std::size_t before) const {
     const ValueId target = graph_.value(v).target();
     if (!target.valid() || graph_.value(v).persistent) return no_index;
@@ -317,7 +319,7 @@ class Replay {
     set_newest(v, static_cast<std::uint32_t>(result_.values.size() - 1));
   }
 
-  // Moves v from the list of what its old storage holds to that of its new one.
+  // Moves v from its old storage's list of values to its new storage's list.
   void set_newest(ValueId v, std::uint32_t instance) {
     if (newest_[v.index] != no_index) {
       const ValueId p = previous_[v.index], q = next_[v.index];
@@ -356,18 +358,18 @@ class Replay {
   struct Seen {
     ValueId value{};
     std::uint32_t before = 0;
-    bool read = false;  ///< among the inputs: holds for every occurrence, not only for the first
+    bool read = false;  ///< among the inputs: applies to every occurrence, not only to the first
   };
 
   const StepGraph& graph_;
   Resolution result_;
-  // by value: its newest instance; no_index where it does not exist
+  // by value: its newest instance; no_index if it does not exist
   std::vector<std::uint32_t> newest_;
-  std::vector<std::uint32_t> was_newest_;  // the same, not cleared by overwriting
+  std::vector<std::uint32_t> was_newest_;  // the same, without the effect of overwriting
   // by storage instance: head of the list of values whose newest instance is in it
   std::vector<ValueId> holds_;
   std::vector<ValueId> next_, previous_;  // by value: that list
-  std::vector<std::uint32_t> placed_;     // by value: storage that the running occurrence gives it
+  std::vector<std::uint32_t> placed_;     // by value: its storage in the running occurrence
   std::vector<std::uint32_t> runs_;       // by node
   std::vector<std::uint32_t> updated_;    // by value: updates so far
   FlatLists<Seen> seen_;                  // by node
@@ -377,8 +379,8 @@ class Replay {
   std::optional<Violation> violation_;
 };
 
-/// Every use renamed to the instance that it reads. Throws Errc::bad_schedule with the first
-/// violated rule.
+/// Every use with the instance that it reads. Throws Errc::bad_schedule with the first violated
+/// rule.
 [[nodiscard]] inline Resolution resolve(const StepGraph& graph, std::span<const NodeId> schedule) {
   Replay replay{graph};
   for (NodeId n : schedule)
@@ -387,7 +389,7 @@ class Replay {
   return std::move(replay).result();
 }
 
-/// Bytes live during each occurrence, workspace included, and after it.
+/// Live bytes during each occurrence, workspace included, and after it.
 inline void sweep(const StepGraph& graph, std::span<const NodeId> schedule,
                   std::span<const StorageInstance> storages, Simulation& result) {
   const std::size_t end = schedule.size();
@@ -420,7 +422,7 @@ inline void sweep(const StepGraph& graph, std::span<const NodeId> schedule,
   return {time.value()};
 }
 
-/// Never throws for what the schedule says: an invalid one gives the first violated rule.
+/// Never throws because of the schedule: an invalid one gives the first violated rule.
 [[nodiscard]] inline Simulation simulate(const StepGraph& graph, std::span<const NodeId> schedule) {
   Simulation result;
   Replay replay{graph};
@@ -436,8 +438,7 @@ inline void sweep(const StepGraph& graph, std::span<const NodeId> schedule,
   return result;
 }
 
-/// Bytes live during each occurrence, by the role of the value that owns them; workspace is not
-/// among them.
+/// Live bytes during each occurrence, by the role of the storage's owner, without workspace.
 [[nodiscard]] inline std::vector<std::array<Bytes, role_count>> bytes_by_role(
     const StepGraph& graph, std::span<const NodeId> schedule) {
   const Resolution resolution = resolve(graph, schedule);
@@ -453,7 +454,7 @@ inline void sweep(const StepGraph& graph, std::span<const NodeId> schedule,
   return change;
 }
 
-/// Throws Errc::bad_graph where the graph's own order cannot be run.
+/// Throws Errc::bad_graph if the graph's own order cannot be run.
 inline void check_runnable(const StepGraph& graph) {
   const Simulation own = simulate(graph, own_order(graph));
   if (!own.valid)
@@ -461,10 +462,11 @@ inline void check_runnable(const StepGraph& graph) {
                 "nodes: the graph's own order cannot be run: " + own.violation->message);
 }
 
-/// The most that has to be there at once beside the persistent storages, and for what.
+/// The largest number of bytes that must be live at once in addition to the persistent storages,
+/// and for which node.
 struct FloorNeed {
   Bytes bytes{};
-  /// whose inputs, outputs and workspace they are; none for the outputs of the step
+  /// the node with these inputs, outputs and workspace; none for the outputs of the step
   NodeId node{};
 };
 
@@ -491,8 +493,8 @@ struct FloorNeed {
   return most;
 }
 
-/// What no schedule can go below: persistent storages plus the larger of the outputs of the step
-/// and the largest single node's inputs, outputs and workspace.
+/// A lower bound on the peak of every schedule: persistent storages plus the larger of the step's
+/// outputs and the largest single node's inputs, outputs and workspace.
 [[nodiscard]] inline Bytes floor_bytes(const StepGraph& graph) {
   return graph.persistent_bytes() + floor_need(graph).bytes;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// A StepGraph is one training step: what ran (nodes), what that made (values), and what owns the
+// A StepGraph is one training step: its ops (nodes), their results (values), and the owners of the
 // bytes (storages).
 //
 //   x ──norm──▶ h ──relu_──▶ h.relu ──view──▶ h.flat        h, h.relu and h.flat are three values in one storage:
@@ -12,10 +12,10 @@
 // graph.value(h_relu);    // .bytes = 0, .overwrites = h, .storage = that of h
 // ```
 //
-// Nodes stand in an order in which they can be run, the graph's own order. A NodeId, ValueId or
-// StorageId is an index; `Node::id` and `Value::id` are the numbers that files use, which need not
-// be dense. What a value may be, and what a schedule of nodes costs, is defined by the plan format;
-// GraphBuilder is the only thing that makes a StepGraph and checks it.
+// Nodes are in an order in which they can be run, the graph's own order. A NodeId, ValueId or
+// StorageId is an index. `Node::id` and `Value::id` are the numbers in files, which need not be
+// dense. The plan format defines valid values and the cost of a schedule. Only GraphBuilder makes a
+// StepGraph, and checks it.
 
 #include <cstddef>
 #include <cstdint>
@@ -35,7 +35,7 @@
 
 namespace reprise::graphs {
 
-/// What a value is to the training step.
+/// The part that a value has in the training step.
 enum class Role : std::uint8_t {
   parameter,
   buffer,
@@ -48,7 +48,7 @@ enum class Role : std::uint8_t {
 };
 inline constexpr std::size_t role_count = 8;
 
-/// Where in the step a node was seen. A label: planning does not depend on it.
+/// The phase of the step in which a node was recorded. A label: planning does not depend on it.
 enum class Phase : std::uint8_t { forward, backward, optimizer };
 
 [[nodiscard]] constexpr std::string_view to_string(Role role) {
@@ -65,18 +65,18 @@ enum class Phase : std::uint8_t { forward, backward, optimizer };
 struct Value {
   std::int64_t id = 0;  ///< the number in files
   std::string name{};
-  Bytes bytes{};  ///< owned bytes; 0 for a view and for what was written in place
+  Bytes bytes{};  ///< owned bytes; 0 for a view and for an in-place result
   Role role = Role::other;
   bool persistent = false;  ///< resident from start to end, never freed, never recomputed
-  bool initial = false;     ///< there at the start without a producer, counted to its last use
+  bool initial = false;     ///< live at the start without a producer, counted to its last use
   ValueId alias_of{};       ///< the value that this is a view of
-  ValueId overwrites{};     ///< the value whose storage this took over
-  StorageId storage{};      ///< given by the builder
-  NodeId producer{};        ///< given by the builder; none for what is there from the start
-  /// JSON object with the file's other members (shape, dtype, …); empty where there are none
+  ValueId overwrites{};     ///< the value whose storage this value overwrote
+  StorageId storage{};      ///< set by the builder
+  NodeId producer{};        ///< set by the builder; none for a value from before the step
+  /// JSON object with the file's other members (shape, dtype, …); empty without any
   std::string extra{};
 
-  /// The value whose storage this one lives in, directly; none where it owns its bytes.
+  /// The value whose storage this value is in, directly; none if it owns its bytes.
   [[nodiscard]] ValueId target() const { return alias_of.valid() ? alias_of : overwrites; }
   [[nodiscard]] bool owns() const { return !target().valid(); }
   bool operator==(const Value&) const = default;
@@ -88,18 +88,18 @@ struct Node {
   std::string op{};
   Phase phase = Phase::forward;
   Microseconds time{};
-  Bytes workspace{};         ///< held while the node runs, beside its inputs and outputs
-  bool recomputable = true;  ///< false for what may run only once
-  /// of a backward node: the forward node that it belongs to, where known
+  Bytes workspace{};         ///< live while the node runs, in addition to its inputs and outputs
+  bool recomputable = true;  ///< false if it may run only once
+  /// for a backward node: its forward node, if known
   NodeId forward{};
-  /// JSON object with the file's other members; empty where there are none
+  /// JSON object with the file's other members; empty without any
   std::string extra{};
 
   bool operator==(const Node&) const = default;
 };
 
 struct Storage {
-  ValueId owner{};  ///< the value that brought the bytes
+  ValueId owner{};  ///< the value that allocated the bytes
   Bytes bytes{};
   bool persistent = false;
 
@@ -143,7 +143,7 @@ class StepGraph {
   [[nodiscard]] std::size_t value_count() const { return values_.size(); }
   [[nodiscard]] std::size_t storage_count() const { return storages_.size(); }
 
-  /// All ids, in order, to loop over or to filter:
+  /// All ids, in order, for loops and filters:
   ///   graph.node_ids() | views::filter([&](NodeId n) { return graph.node(n).recomputable; })
   [[nodiscard]] auto node_ids() const { return ids<NodeId>(nodes_.size()); }
   [[nodiscard]] auto value_ids() const { return ids<ValueId>(values_.size()); }
@@ -158,8 +158,8 @@ class StepGraph {
     return {storages_.data(), storages_.size()};
   }
 
-  /// What the node reads, as it was given (a value may stand twice); what the node makes aliases or
-  /// overwrites of is read too, whether or not it stands here.
+  /// The values that the node reads, as given (a value may occur twice). Values of which the node's
+  /// outputs are aliases or overwrites are read too, listed here or not.
   [[nodiscard]] std::span<const ValueId> inputs(NodeId n) const { return inputs_[n.index]; }
   [[nodiscard]] std::span<const ValueId> outputs(NodeId n) const { return outputs_[n.index]; }
   /// Persistent values that the node also writes, on its first occurrence only.
@@ -167,15 +167,15 @@ class StepGraph {
   /// Nodes that have the value among their inputs, or make an alias or overwrite of it; each once,
   /// in the graph's order.
   [[nodiscard]] std::span<const NodeId> readers(ValueId v) const { return readers_[v.index]; }
-  /// What must exist at the end of the step.
+  /// Values that must exist at the end of the step.
   [[nodiscard]] std::span<const ValueId> outputs() const { return step_outputs_; }
 
   /// Bytes of all persistent storages: always counted.
   [[nodiscard]] Bytes persistent_bytes() const { return persistent_bytes_; }
-  /// JSON object with the file's other top-level members; empty where there are none.
+  /// JSON object with the file's other top-level members; empty without any.
   [[nodiscard]] const std::string& extra() const { return extra_; }
 
-  /// Costs are measured after the structure is known; these are the only things that may change.
+  /// Costs are measured after the structure is known; only costs may change.
   void set_time(NodeId n, Microseconds time) {
     if (!(time.count >= 0 && time.count <= std::numeric_limits<double>::max()))
       throw Error(Errc::bad_argument,

@@ -1,14 +1,14 @@
 #pragma once
-// Writes a StepGraph as a reprise.graph document, one value or node a line.
+// write_graph() writes a StepGraph as a reprise.graph document, one value or node per line.
 //
 //   write_graph(std::cout, graph);
 //     {"format":"reprise.graph","version":1,"name":"toy","values":[
 //       {"id":0,"name":"x","bytes":4096,"role":"input","persistent":true},
 //       ...
 //
-// Defaults are left out, except that every node has name, op, phase, inputs and outputs and every
-// value a name. `extra` comes last, without members that stand already. The text is made, and
-// checked, before any of it is written.
+// Defaults are left out, except that every node has name, op, phase, inputs and outputs, and every
+// value a name. `extra` comes last, without members that are written already. The text is complete
+// and checked before any of it is written.
 
 #include <algorithm>
 #include <fstream>
@@ -32,7 +32,7 @@
 
 namespace reprise::graphs {
 
-/// The members of a JSON object's text. Throws Errc::bad_graph where it is not an object.
+/// The members of a JSON object's text. Throws Errc::bad_graph if it is not an object.
 [[nodiscard]] inline std::vector<JsonField> parse_extra(const std::string& json,
                                                         const std::string& where) {
   struct Members {
@@ -50,16 +50,15 @@ namespace reprise::graphs {
   return std::move(members.list);
 }
 
-/// One JSON object's text: the graph's own members, then what `extra` has beside them.
-/// `always` names the members that are written whatever their value is, unless `extra` marks them,
-/// by null, as left out.
+/// One JSON object's text: the graph's own members, then the other members of `extra`. `always`
+/// names members that are written with any value, unless `extra` marks them as left out, by null.
 class GraphObject {
  public:
   GraphObject(std::string where, const std::string& extra, std::span<const std::string_view> always)
       : where_(std::move(where)), extra_(parse_extra(extra, where_)), always_(always) {}
 
   void add(std::string_view key, const nlohmann::json& value) { add_text(key, value.dump()); }
-  /// A member that the file may have left out where it has this value.
+  /// A member that the file may have left out if it has this value.
   void add_or(std::string_view key, const nlohmann::json& value, bool is_default) {
     if (!is_default || !left_out(key)) add(key, value);
   }
@@ -75,13 +74,13 @@ class GraphObject {
     add_or(key, values | ranges::views::transform(number) | ranges::to<std::vector>(),
            values.empty());
   }
-  /// A list of objects, one a line.
+  /// A list of objects, one per line.
   void list(std::string_view key, const auto& ids, const auto& text_of) {
     std::string lines;
     for (const auto id : ids) (lines += lines.empty() ? "[\n  " : ",\n  ") += text_of(id);
     add_text(key, (lines.empty() ? "[" : lines) + "\n]");
   }
-  /// The whole object. What `extra` has is written as it is: its numbers keep their text.
+  /// The whole object. Members of `extra` are written unchanged: its numbers keep their text.
   [[nodiscard]] std::string text() && {
     const std::vector<std::string_view> own = written_;
     for (const JsonField& f : extra_)
@@ -140,8 +139,7 @@ class GraphObject {
   return std::move(o).text();
 }
 
-/// The document's text. Throws Errc::bad_graph where a name or an `extra` cannot be written as
-/// JSON.
+/// The document's text. Throws Errc::bad_graph if a name or an `extra` cannot be written as JSON.
 [[nodiscard]] inline std::string graph_text(const StepGraph& graph) {
   static constexpr std::string_view always[] = {"name", "outputs"};
   GraphObject o{"graph", graph.extra(), always};
@@ -154,7 +152,7 @@ class GraphObject {
   return std::move(o).text() + '\n';
 }
 
-/// Throws Errc::bad_graph before anything is written, Errc::io where the stream fails.
+/// Throws Errc::bad_graph before anything is written, Errc::io if the stream fails.
 inline void write_graph(std::ostream& out, const StepGraph& graph) {
   if (!(out << graph_text(graph) << std::flush))
     throw Error(Errc::io, "the graph could not be written: the stream has failed");

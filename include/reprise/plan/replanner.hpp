@@ -85,8 +85,7 @@ class Replanner {
     bool unplannable = false;                  ///< no plan was found for `headroom`
     std::string why{};                         ///< why none was found, as text
     std::exception_ptr failure{};              ///< the planner's exception, if it threw
-    std::optional<Bytes>
-        smallest{};      ///< above the start bytes: the smallest peak that was found instead
+    std::optional<Bytes> smallest{};  ///< above the start bytes: the smallest peak found instead
     bool hasty = false;  ///< planned with little effort, because better times will follow
     bool refined = false;
     PlanGoal goal{};  ///< of the last search
