@@ -1,19 +1,19 @@
 #pragma once
-// Addresses in one arena for buffers whose lifetimes are known: no two that are alive at the same
-// time overlap.
+// assign_offsets() places buffers with known lifetimes in one arena: no two that are live at the
+// same time overlap.
 //
 //   buffer  lower  upper  size      offset
 //   a       0      3      4         0          alive in [0, 3)
 //   b       1      5      2         4
-//   c       3      6      4         0          a is gone by then
-//                                   height 6 = the maximal load: nothing is wasted
+//   c       3      6      4         0          a is dead by then
+//                                   height 6 = the maximal load: no gaps
 //
-// Buffers are placed as an allocator would in the course of time (hole_list.hpp), on top of each
-// other (skyline.hpp), and one after the other, each at the lowest gap that is free for its whole
-// life (first_fit.hpp), in many orders: large ones first or all alike, by size, by life, by the
-// load that they meet, …. The best order is then improved by letting the buffers that ended up
-// highest go earlier, within a fixed amount of work. Dynamic storage allocation is NP-hard: nested
-// lifetimes reach the maximal load, others come close or stay some per cent above.
+// Buffers are placed in three ways and many orders. The ways are: in the course of time, as an
+// allocator would (hole_list.hpp); on top of each other (skyline.hpp); and each at the lowest gap
+// that is free for its whole life (first_fit.hpp). The orders are by size, by life, by the load
+// that the buffers meet, …, with large buffers first or not. The best order is then improved by
+// moving the highest buffers forward, within a fixed amount of work. Dynamic storage allocation is
+// NP-hard: nested lifetimes reach the maximal load, others come close or stay some per cent above.
 
 #include <algorithm>
 #include <bit>
@@ -33,15 +33,15 @@
 namespace reprise::packing {
 
 struct Buffer {
-  std::int64_t lower = 0;  ///< alive in [lower, upper)
+  std::int64_t lower = 0;  ///< live in [lower, upper)
   std::int64_t upper = 0;
   Bytes size{};
 };
 
 struct ArenaPlan {
-  std::vector<Bytes> offsets{};  ///< beside the buffers
+  std::vector<Bytes> offsets{};  ///< in the order of the buffers
   Bytes height{};                ///< of the arena
-  /// the most that is alive at once, sizes rounded up to the alignment: no arena is smaller
+  /// the maximum of the live bytes, sizes rounded up to the alignment: no arena is smaller
   Bytes load{};
   [[nodiscard]] double ratio() const {
     return load.count > 0 ? static_cast<double>(height.count) / static_cast<double>(load.count) : 1;
@@ -51,7 +51,7 @@ struct ArenaPlan {
 struct ArenaOptions {
   Bytes alignment{1};
   Bytes enough{0};         ///< stop at an arena of this height; 0 for the load
-  std::size_t rounds = 0;  ///< of improvement; 0 for what takes well under a second
+  std::size_t rounds = 0;  ///< of improvement; 0 for a number that takes well under a second
 };
 
 class ArenaPacker {
@@ -107,7 +107,7 @@ class ArenaPacker {
     std::int64_t lower, upper, size, met;  // met: the largest load during its life
   };
 
-  // Lifetimes in terms of the moments at which anything changes: places in time are then few and
+  // Replaces times by the index of the moment at which something changes: indices are few and
   // dense.
   void compress_times() {
     std::vector<std::int64_t> times;
@@ -161,8 +161,8 @@ class ArenaPacker {
     }
   }
 
-  // Those of at least 1 / share of the load first, by one key, then the others by another; the
-  // larger first where keys are the same.
+  // First the buffers of at least 1 / share of the load, by one key; then the others by another
+  // key. Larger buffers come first if keys are equal.
   struct OrderBy {
     std::int64_t share = 0;  // 0: none is large
     int large = 0, others = 0;
@@ -200,8 +200,8 @@ class ArenaPacker {
     accept(search.offsets(), search.height());
   }
 
-  // Each buffer on top of all that are below it, gaps or not: fast for any number, and exact where
-  // lifetimes nest.
+  // Puts each buffer on top of all buffers below it, with or without gaps: fast for any number of
+  // buffers, and exact if lifetimes nest.
   void stack(const std::vector<std::uint32_t>& order) {
     Skyline line(static_cast<std::size_t>(moments_));
     std::vector<std::int64_t> offset(items_.size(), 0);
@@ -211,8 +211,8 @@ class ArenaPacker {
     accept(offset, line.height());
   }
 
-  // As an allocator would, moment by moment: the tightest hole that is large enough, else the end.
-  // Backwards in time as well, since training steps grow on one side and shrink on the other.
+  // Works as an allocator would, moment by moment: the tightest hole that is large enough, else the
+  // end. Also backwards in time, because training steps grow on one side and shrink on the other.
   void in_time(const std::vector<std::uint32_t>& order, bool forward) {
     std::vector<std::uint32_t> starts = order, ends = order;
     const auto begin = [&](std::uint32_t i) {
@@ -246,7 +246,7 @@ class ArenaPacker {
   ArenaPlan result_;
 };
 
-/// Buffers of size 0 and those that never live get offset 0. Throws Errc::bad_argument for a
+/// Buffers of size 0 and those that are never live get offset 0. Throws Errc::bad_argument for a
 /// negative size or a life that ends before it starts.
 [[nodiscard]] inline ArenaPlan assign_offsets(std::span<const Buffer> buffers,
                                               const ArenaOptions& options = {}) {

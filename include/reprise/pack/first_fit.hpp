@@ -1,15 +1,15 @@
 #pragma once
-// First fit in a given order, and a search for a good order: each buffer at the lowest gap that is
-// free for its whole life among those before it in the order.
+// FirstFit places each buffer of an order at the lowest gap that is free for its whole life, and
+// searches for a good order.
 //
 //   FirstFit fit(items, work);
-//   fit.attempt(order)               true where the arena got lower than any before
-//   fit.improve(load, rounds)        what did not fit below the best height goes earlier, again and again ("squeaky wheel")
+//   fit.attempt(order)               true if the arena became lower than any before
+//   fit.improve(load, rounds)        moves buffers above the best height forward, again and again ("squeaky wheel")
 //   fit.height(), fit.offsets()      the best so far
 //
-// What is placed stands in a list by offset, so that a gap is found by reading on from the ground;
-// an attempt places anew only what stands behind the first change in the order. Both together make
-// some thousand attempts a second for a thousand buffers.
+// Placed buffers are in a list by offset, so a gap is found by reading the list from the start. An
+// attempt only places anew the buffers after the first change in the order. Both make attempts
+// fast.
 
 #include <algorithm>
 #include <cstdint>
@@ -45,10 +45,10 @@ class FirstFit {
 
   void improve(std::int64_t enough, std::size_t rounds) {
     if (best_order_.size() < 2) return;
-    std::size_t patience = 0, since = 0;  // rounds since the best order was taken up
+    std::size_t patience = 0, since = 0;  // rounds since the last improvement
     for (std::size_t k = 0; k < rounds && work_ < most_work_ && best_height_ > enough; ++k) {
       if (since++ >= patience || place_[blocked_] == 0) {
-        // some ways out are long
+        // some ways to a better order are long
         patience = attempt(shaken(k == 0 ? 0 : random(4))) ? 0 : 10u << random(6);
         since = 0;
         continue;
@@ -86,7 +86,7 @@ class FirstFit {
     return true;
   }
 
-  // Into the lowest gap: all that begin below it have been read by then.
+  // Into the lowest gap: all buffers that begin below it have been read by then.
   void put(std::uint32_t i) {
     const Item& x = items_[i];
     std::int64_t at = 0;
@@ -102,8 +102,8 @@ class FirstFit {
     placed_.insert(before, {at, at + x.size, x.lower, x.upper, i});
   }
 
-  // Mostly a little earlier, so that much of the order stays; now and then anywhere, or first of
-  // all.
+  // Usually a little earlier, so that much of the order stays; sometimes at a random place, or
+  // first of all.
   std::uint32_t target(std::uint32_t at) {
     switch (random(4)) {
       case 0: return random(at);

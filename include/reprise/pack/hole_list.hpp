@@ -1,5 +1,6 @@
 #pragma once
-// An arena as an allocator sees it: what is free below its end, by place and by size.
+// HoleList is an arena as an allocator sees it: the free ranges below its end, by offset and by
+// size.
 //
 // ```cpp
 // HoleList h;
@@ -7,7 +8,7 @@
 // h.take(20);        // 10
 // h.give(0, 10);     // a hole of 10
 // h.take(4);         // 0: the tightest hole that is large enough
-// h.take(8);         // 30: no hole is, so the arena grows
+// h.take(8);         // 30: no hole is large enough, so the arena grows
 // ```
 //
 // O(log n) each; neighbouring holes become one.
@@ -24,7 +25,7 @@ namespace reprise::packing {
 
 class HoleList {
  public:
-  /// Where so many bytes begin from now on.
+  /// The offset of a new block of `size` bytes.
   std::int64_t take(std::int64_t size) {
     const auto it = by_size_.lower_bound({size, 0});
     if (it == by_size_.end()) return grow(size);
@@ -53,11 +54,11 @@ class HoleList {
     add(place, size);
   }
 
-  /// The most that was ever taken up.
+  /// The largest end so far.
   [[nodiscard]] std::int64_t height() const { return end_; }
 
  private:
-  // A hole that reaches the end is used as far as it goes.
+  // Uses a hole at the end, and grows the arena by the rest.
   std::int64_t grow(std::int64_t size) {
     std::int64_t place = end_;
     if (!by_place_.empty()) {

@@ -1,17 +1,17 @@
 #pragma once
-// Chooses pages of an arena to give back: for an arena that is larger than the memory it may hold.
-// Pages whose blocks are dead for a while go back to the system, and come again when they are
-// touched.
+// page_give_backs() chooses pages of an arena to give back, for an arena that is larger than the
+// memory that it may use. Pages whose blocks are dead for a while are given back to the system, and
+// are mapped anew when they are touched.
 //
-//   arena of 5 pages, 4 may be held       page 4 |          c c c
+//   arena of 5 pages, 4 may be mapped     page 4 |          c c c
 //   a: [0, 2) on pages 0 to 2             page 3 |    b b b b b b
 //   b: [1, 6) on page 3                   page 2 | a a          d
-//   c: [3, 6) on page 4                   page 1 | a a          d       before c is taken, page 0 goes back: of the dead, the
-//   d: [5, 7) on pages 1 and 2            page 0 | a a . . . . .        one needed again last. c lies on page 4 while page 0 is gone.
+//   c: [3, 6) on page 4                   page 1 | a a          d       before c is taken, page 0 is given back: of the dead pages,
+//   d: [5, 7) on pages 1 and 2            page 0 | a a . . . . .        it is needed last. c uses page 4 while page 0 is not mapped.
 //
-// Packing leaves gaps, since live blocks never fit together exactly; the gaps are dead pages. With
-// the dead pages given back, the arena holds what is live, whatever the packing. The price is page
-// faults for the pages that go and come.
+// Packing leaves gaps, because live blocks never fit together exactly; the gaps are dead pages. If
+// the dead pages are given back, the arena uses only the live pages, whatever the packing. The cost
+// is page faults for pages that are mapped anew.
 
 #include <algorithm>
 #include <cstddef>
@@ -23,7 +23,7 @@
 
 namespace reprise::packing {
 
-/// A block with its address; alive in [lower, upper).
+/// A block with its offset; live in [lower, upper).
 struct PlacedBlock {
   std::int64_t lower = 0, upper = 0;
   std::int64_t offset = 0, size = 0;
@@ -99,14 +99,14 @@ class PageKeeper {
     });
   }
 
-  // The block that uses the page next. What no block of this step uses any more is used first by
-  // the next step.
+  // The next block that uses the page. A page without further use in this step is used next by the
+  // following step.
   [[nodiscard]] std::uint64_t next_use(std::size_t p) const {
     if (next_[p] < first_[p + 1]) return uses_[next_[p]];
     return blocks_.size() + (first_[p] < first_[p + 1] ? uses_[first_[p]] : blocks_.size());
   }
 
-  // Those that are needed again last, neighbours together.
+  // The pages that are needed last; adjacent pages form one run.
   std::vector<PageRun> give_back(std::int64_t count) {
     if (count <= 0) return {};
     std::vector<std::pair<std::uint64_t, std::size_t>> dead;
@@ -133,17 +133,17 @@ class PageKeeper {
   }
 
   std::span<const PlacedBlock> blocks_;
-  std::int64_t page_, ground_;  // the ground in pages: held when the step begins
+  std::int64_t page_, ground_;  // the ground in pages: mapped when the step begins
   std::int64_t held_count_ = 0;
   std::vector<std::int32_t> alive_;  // by page: blocks on it
-  std::vector<bool> held_;           // by page
+  std::vector<bool> held_;           // by page: mapped
   std::vector<std::size_t> first_, next_;
   std::vector<std::uint32_t> uses_;
 };
 
-/// By block, in the order in which they are taken: what goes back before it is. When the step
-/// begins, at most the pages below `ground` are held; from then on at most `ground` bytes are, or
-/// what the pages of all live blocks take where that is more.
+/// By block, in the order of allocation: the pages to give back before it. When the step begins, at
+/// most the pages below `ground` are mapped. From then on, at most `ground` bytes are mapped, or
+/// the pages of all live blocks if these are more.
 [[nodiscard]] inline std::vector<std::vector<PageRun>> page_give_backs(
     std::span<const PlacedBlock> blocks, Bytes ground, Bytes page) {
   return PageKeeper{blocks, ground.count, page.count}.run();

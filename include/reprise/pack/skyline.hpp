@@ -1,5 +1,6 @@
 #pragma once
-// How high a stack of boxes is over each stretch of a line: put a box on top of what lies under it.
+// Skyline keeps the height of a stack of boxes over each part of a line: a box lies on the boxes
+// below it.
 //
 // ```cpp
 // Skyline s(6);
@@ -8,9 +9,9 @@
 // s.put(4, 6, 1);      // 15
 // ```
 //
-// O(log n) for each box, whatever its width: a tree node keeps the highest top below it, and a top
-// that covers it whole. Gaps under a box are lost; nested lifetimes, put down from the longest to
-// the shortest, leave none.
+// O(log n) for each box of any width: a tree node has the highest top below it, and a top that
+// covers its whole range. Gaps under a box are lost. Nested lifetimes, placed from the longest to
+// the shortest, leave no gaps.
 
 #include <algorithm>
 #include <bit>
@@ -29,7 +30,7 @@ class Skyline {
         most_(2 * size_, 0),
         whole_(2 * size_, 0) {}
 
-  /// Puts a box over first .. last - 1 and says where its bottom is.
+  /// Puts a box over first .. last - 1 and returns the height of its bottom.
   std::int64_t put(std::size_t first, std::size_t last, std::int64_t height) {
     const std::int64_t bottom = top(1, 0, size_, first, last);
     cover(1, 0, size_, first, last, bottom + height);

@@ -1,20 +1,20 @@
 #pragma once
-// Learns offsets for the large blocks of a training loop from the steps before: a loop whose steps
-// allocate the same blocks in the same order can have each block at an offset that is free for its
+// StepAddresses learns offsets for the large blocks of a training loop from earlier steps. If all
+// steps allocate the same blocks in the same order, each block gets an offset that is free for its
 // whole life.
 //
 //   steps 1, 2   a 40   b 25   a dies   c 30   b dies   d 20 (outlives the step)      the same blocks twice: they are laid out,
-//                a at 0, b at 40, c at 0, d at 40: 65 in all, as much as is alive at most
-//   step 3       the first block of 40 is to lie at 0, the first of 25 at 40, …
+//                a at 0, b at 40, c at 0, d at 40: height 65, the maximum of the live bytes
+//   step 3       the first block of 40 shall be at 0, the first of 25 at 40, …
 //
 // When two steps in a row allocate the same sizes in the same order, each block gets an offset. A
 // block's key is its size and its rank among blocks of that size: an extra block moves only blocks
 // of its own size. A block that is still live when the next step allocates its first one gets no
 // offset here (a tensor that the user keeps, a gradient that is dropped late).
 //
-// A step misses when more than an eighth of its bytes do not get their offsets (the last batch of
-// an epoch). One miss is ignored, two in a row discard the layout. Layouts cost time to make: after
-// several in a row that were soon discarded, no more are made.
+// A step misses if more than an eighth of its bytes do not get their offsets (the last batch of an
+// epoch). One miss is ignored, two in a row discard the layout. A layout takes time to make: if
+// several in a row were soon discarded, no more are made.
 
 #include <cstddef>
 #include <cstdint>
@@ -40,7 +40,7 @@ class StepAddresses {
     on_ = true;
   }
 
-  /// Where the block that is asked for now is to lie; nothing where no address is known for it.
+  /// The offset of the block that is allocated now; empty if none is known.
   [[nodiscard]] std::optional<std::size_t> next(std::size_t bytes) {
     if (!on_) return std::nullopt;
     const std::size_t count = asked_[bytes]++;
@@ -49,16 +49,16 @@ class StepAddresses {
     missed(bytes);
     return std::nullopt;
   }
-  /// It could not lie there.
+  /// The block could not get its offset.
   void missed(std::size_t bytes) { missed_ += bytes; }
-  /// It lies here now: where it was to lie, or elsewhere.
+  /// The block's actual address: at its offset, or elsewhere.
   void born(Address address, std::size_t bytes) {
     if (!on_ || now_.size() > most_blocks) return;
     alive_[address] = now_.size();
     now_.push_back({static_cast<std::int64_t>(bytes), ++time_, not_yet});
     bytes_ += bytes;
   }
-  /// Also between steps, and of blocks that were never heard of.
+  /// Also between steps, and for unknown blocks.
   void died(Address address) {
     if (const auto it = alive_.find(address); it != alive_.end()) {
       now_[it->second].died = ++time_;
@@ -69,8 +69,7 @@ class StepAddresses {
     }
   }
 
-  /// The step is over. True where the layout is another one from here on, or there is none any
-  /// more.
+  /// The step has ended. True if the layout has changed or was discarded.
   [[nodiscard]] bool end() {
     if (!std::exchange(on_, false)) return false;
     const bool other_again = same_sizes(now_, before_) && !same_sizes(now_, laid_out_);
@@ -86,26 +85,26 @@ class StepAddresses {
     alive_.clear();
     return changed;
   }
-  /// The step was broken off: nothing is learned from it.
+  /// The step was aborted: nothing is learned from it.
   void abandon() {
     begin();
     on_ = false;
     before_.clear();
     outlived_.clear();
   }
-  /// The layout cannot be used. One that many steps have kept to was worth its while.
+  /// Discards an unusable layout. It was worth its cost if many steps have used it.
   void give_up() {
     given_up_ = steps_kept_ >= worth_making ? 0 : given_up_ + 1;
     forget_layout();
   }
-  /// Everything.
+  /// Forgets everything.
   void forget() {
     abandon();
     forget_layout();
     given_up_ = 0;
   }
 
-  /// Of the layout, in bytes; 0 for none.
+  /// The layout's size in bytes; 0 for none.
   [[nodiscard]] std::size_t height() const { return height_; }
 
  private:
@@ -117,7 +116,7 @@ class StepAddresses {
 
   struct Block {
     std::int64_t bytes = 0, born = 0, died = not_yet;
-    /// of one that outlived its step: before the next step asked for a block
+    /// for a block that outlived its step: it died before the next step's first block
     bool gone_in_time = false;
   };
 
@@ -158,11 +157,11 @@ class StepAddresses {
   }
 
   bool on_ = false;
-  // blocks that were born or died
+  // blocks allocated and freed so far
   std::int64_t time_ = 0;
-  // of this step: in all, and not where they were to lie
+  // of this step: all bytes, and those without their offset
   std::size_t bytes_ = 0, missed_ = 0;
-  // as they were asked for
+  // in the order of allocation
   std::vector<Block> now_, before_, laid_out_;
   // blocks of this step, and of the one before
   std::unordered_map<Address, std::size_t> alive_, outlived_;
@@ -171,8 +170,8 @@ class StepAddresses {
   // by size, in order
   std::unordered_map<std::size_t, std::vector<std::optional<std::size_t>>> offsets_;
   std::size_t height_ = 0;
-  int steps_kept_ = 0, steps_missed_ = 0;  // since the layout was made; the latter in a row
-  int given_up_ = 0;                       // layouts in a row that were soon given up
+  int steps_kept_ = 0, steps_missed_ = 0;  // since the layout was made; missed: in a row
+  int given_up_ = 0;                       // layouts in a row that were soon discarded
 };
 
 }  // namespace reprise::packing

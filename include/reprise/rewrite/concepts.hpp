@@ -1,6 +1,6 @@
 #pragma once
-// What a Rewriter asks of its backend: to make something that can be run out of a checked
-// Rewriting.
+// GraphBackend is the concept of a Rewriter's backend: it turns a checked Rewriting into a runnable
+// program.
 //
 // ```cpp
 // struct Count {  // the smallest backend there is
@@ -10,7 +10,7 @@
 // Rewriter<Count>{}.rewrite(graph, schedule);   // 9, for the toy's schedule
 // ```
 //
-// docs/policies/backend.md shows one that computes.
+// docs/policies/backend.md has a backend that computes.
 
 #include <concepts>
 
@@ -33,13 +33,13 @@ concept compile = requires(const B& backend, const StepGraph& graph, const Rewri
 
 /// GraphBackend requires
 ///   1. Program                              a movable type: what can be run, in whatever way
-///   2. compile(graph, rewriting) -> Program callable on a const backend; where it throws, nothing has changed. What the program
-///                                           needs later of the two arguments it keeps itself, or says that they must outlive it.
+///   2. compile(graph, rewriting) -> Program callable on a const backend; if it throws, nothing has changed. The program keeps what it
+///                                           needs later of the two arguments, or documents that they must outlive it.
 template <class B>
 concept GraphBackend =
     graph_backend_requirement::program<B> && graph_backend_requirement::compile<B>;
 
-/// True; where B is no GraphBackend, one line of the compiler's output says what it lacks.
+/// True. If B is no GraphBackend, one line of the compiler's output says what it lacks.
 template <class B>
 [[nodiscard]] consteval bool is_graph_backend() {
   static_assert(graph_backend_requirement::program<B>,

@@ -1,6 +1,6 @@
 #pragma once
-// Finds what a schedule recomputes, and why: for every recomputed value that a first run reads, the
-// subgraph that is recomputed for it.
+// extract() finds what a schedule recomputes, and why: for every recomputed value that a first run
+// reads, the subgraph that is recomputed for it.
 //
 //   schedule    0 norm  1 relu  2 flat  3 wide  4 sum  5 norm  6 relu  7 flat  8 grad        the toy of the plan format
 //
@@ -10,9 +10,9 @@
 //   write_recomputations(std::cout, graph, schedule, extraction):
 //   h.flat, read by grad at 8: norm at 5, relu at 6, flat at 7, from x
 //
-// h and h.relu were recomputed too, but only for h.flat: they are inside its subgraph and not
-// listed beside it. A source is an instance that the subgraph reads and that no recomputation made;
-// two subgraphs may share nodes. write_dot (report/extraction_dot.hpp) draws one.
+// h and h.relu were recomputed too, but only for h.flat: they are in its subgraph and have no entry
+// of their own. A source is an instance that the subgraph reads and that no recomputation made. Two
+// subgraphs may share nodes. write_dot (report/extraction_dot.hpp) draws a subgraph.
 
 #include <algorithm>
 #include <cstddef>
@@ -33,14 +33,14 @@ namespace reprise::rewriting {
 /// One instance of a value, read by an occurrence.
 struct InstanceRead {
   ValueId value{};
-  std::uint32_t made_by = no_index;  ///< occurrence; no_index for what is there from the start
+  std::uint32_t made_by = no_index;  ///< occurrence; no_index for a value from before the step
   std::uint32_t read_by = 0;         ///< occurrence
   bool operator==(const InstanceRead&) const = default;
 };
 
 struct InstanceSource {
   ValueId value{};
-  /// occurrence, a first run; no_index for what is there from the start
+  /// occurrence, a first run; no_index for a value from before the step
   std::uint32_t made_by = no_index;
   auto operator<=>(const InstanceSource&) const = default;
 };
@@ -48,20 +48,20 @@ struct InstanceSource {
 /// One recomputed instance of a value and the subgraph that makes it.
 struct Recomputation {
   ValueId value{};
-  /// what runs again for it, by place in the schedule; the last one makes it
+  /// occurrences that run for it, as indices into the schedule; the last one makes it
   std::vector<std::uint32_t> occurrences{};
-  std::vector<NodeId> nodes{};            ///< beside `occurrences`
-  std::vector<InstanceSource> sources{};  ///< what they read from outside, each once
-  /// all that they read, views and in-place writes included
+  std::vector<NodeId> nodes{};            ///< in the order of `occurrences`
+  std::vector<InstanceSource> sources{};  ///< instances that they read from outside, each once
+  /// all instances that they read, views and in-place writes included
   std::vector<InstanceRead> reads{};
-  /// first runs that read it; schedule.size() where the step hands it over
+  /// first runs that read it; schedule.size() for an output of the step
   std::vector<std::uint32_t> uses{};
   bool operator==(const Recomputation&) const = default;
 };
 
 struct Extraction {
-  std::vector<Recomputation> recomputations{};  ///< by the place at which the value is made
-  /// occurrences that run again though no first run needs what they make
+  std::vector<Recomputation> recomputations{};  ///< by the position at which the value is made
+  /// recomputations whose results no first run needs
   std::vector<std::uint32_t> unneeded{};
   bool operator==(const Extraction&) const = default;
 };
@@ -101,7 +101,7 @@ class Extractor {
     return by != no_index && clones_[by] > 0;
   }
 
-  // Calls f with each instance that an occurrence reads and did not make itself, each once.
+  // Calls f for each instance that an occurrence reads and did not make itself, each once.
   template <class F>
   void for_each_read(std::uint32_t occurrence, F&& f) {
     read_.clear();
@@ -127,7 +127,7 @@ class Extractor {
     r.uses = uses_[instance];
     r.occurrences = {resolution_.values[instance].made_by};
     visited_[r.occurrences[0]] = instance;
-    // which adds to them
+    // visit() adds to the list
     for (std::size_t k = 0; k < r.occurrences.size(); ++k) visit(r.occurrences[k], instance, r);
     std::sort(r.occurrences.begin(), r.occurrences.end());
     std::ranges::stable_sort(r.reads, {}, [](const auto& read) { return read.read_by; });
@@ -154,7 +154,7 @@ class Extractor {
   Resolution resolution_;
   std::vector<std::uint32_t> clones_;  // by occurrence
   std::vector<bool> needed_;           // by occurrence
-  // by occurrence: the instance in whose subgraph it was seen last
+  // by occurrence: the last instance in whose subgraph it was visited
   std::vector<std::uint32_t> visited_;
   std::vector<std::vector<std::uint32_t>> uses_;  // by instance: first runs that read it
   std::vector<std::uint32_t> read_;
@@ -167,13 +167,13 @@ class Extractor {
 
 // --- Printed -------------------------------------------------------------------------------------
 
-/// "x", or "h of 5" for what occurrence 5 made.
+/// "x", or "h of 5" for a value that occurrence 5 made.
 [[nodiscard]] inline std::string label_of(const StepGraph& graph, const InstanceSource& source) {
   return name_of(graph.value(source.value)) +
          (source.made_by == no_index ? "" : " of " + std::to_string(source.made_by));
 }
 
-/// One line a recomputation, and one for each that nothing needs.
+/// One line for each recomputation, and one for each recomputation without need.
 inline void write_recomputations(std::ostream& out, const StepGraph& graph,
                                  std::span<const NodeId> schedule, const Extraction& extraction) {
   const auto run = [&](std::uint32_t o) {

@@ -5,15 +5,14 @@
 //
 //   lint: freed_early: step 8: node 5 (grad): value 4 (h.flat): is used after its storage was freed
 //
-// It shares no code with what makes a Rewriting: it keeps books of its own (which slot is the
-// newest of its value, what is allocated, when it was last used, what was updated how often), so
-// that an error there is found here, before anything runs. It also refuses two things that the plan
-// format lets through and that would give other numbers:
+// lint() shares no code with rewrite(), so it finds errors there before anything runs. It tracks by
+// itself the newest slot of each value, allocations, last uses and updates. It also refuses two
+// things that the plan format allows and that would give other numbers:
 //
 //   effect_order   a run reads a persistent storage after another number of writes than in the graph's own order: through a view, or
-//                  behind a node that has the persistent value among its outputs
-//   apart          a node writes a storage in place and makes something else of the same storage, but its two targets were recomputed
-//                  apart, so that the one does not see what is written through the other
+//                  after a node that has the persistent value among its outputs
+//   apart          a node writes a storage in place and makes another value of the same storage, but its two targets were recomputed
+//                  separately, so one does not see writes through the other
 
 #include <algorithm>
 #include <cstddef>
@@ -31,30 +30,30 @@
 namespace reprise::rewriting {
 
 enum class LintRule : std::uint8_t {
-  malformed,     ///< a list does not fit the node or the graph, or an id names nothing
+  malformed,     ///< a list does not fit the node or the graph, or an id does not exist
   runs_again,    ///< a node that is not recomputable has a clone
   never_runs,    ///< a node has no step
   clone_number,  ///< the clones of a node are not numbered 0, 1, 2, …
-  effects,       ///< an update is performed again, left out, or not noted for a later clone
+  effects,       ///< an update is repeated, left out, or not noted for a later clone
   /// a persistent storage is read or updated after another number of writes than in the graph's own
   /// order
   effect_order,
-  not_written,    ///< a slot is used that nothing has written
-  wrong_value,    ///< a slot is used, or written, as another value than it is for
+  not_written,    ///< a slot is used before it is written
+  wrong_value,    ///< a slot is used, or written, as another value than its own
   freed_early,    ///< a slot is used after its storage was freed
   overwritten,    ///< a slot is used after its storage was overwritten
-  not_newest,     ///< a slot is used though a newer instance of its value exists
+  not_newest,     ///< a slot is used although a newer instance of its value exists
   wrong_target,   ///< a view or in-place write names another target than this step's own
-  wrong_storage,  ///< a slot lies in another storage than its value, or than what it is a view of
-  /// a step writes in place what it also makes another view or version of, and they do not lie
-  /// together
+  wrong_storage,  ///< a slot is in another storage than its value, or than the target of its view
+  /// a step writes in place a storage of which it also makes another view or version, and these are
+  /// in different storages
   apart,
   written_twice,  ///< a slot is written twice
-  allocation,     ///< a step does not allocate exactly what it brings
-  freed_twice,    ///< a storage is freed that is not there, or that is persistent
-  freed_late,     ///< a storage is freed after a later step than the last that uses it
-  drops,          ///< the slots that a step drops are not those of what it frees
-  leak,           ///< a storage that is not handed over is there at the end
+  allocation,     ///< a step does not allocate exactly the storages of its results
+  freed_twice,    ///< a storage is freed that does not exist, or that is persistent
+  freed_late,     ///< a storage is freed after a later step than its last use
+  drops,          ///< the slots that a step drops are not those of its freed storages
+  leak,           ///< a storage that is no output exists at the end
   peak,           ///< the program's peak is not the schedule's
 };
 
@@ -255,7 +254,7 @@ class Linter {
     write(s);
   }
 
-  // Each slot once in the program's life.
+  // Each slot is written once in the program.
   void write(SlotId s) {
     if (written_[s.index])
       fail(LintRule::written_twice, slot(s).value, "is written into a slot that has been written");
@@ -280,7 +279,7 @@ class Linter {
     }
   }
 
-  // What another output of the same node overwrites has never existed for others.
+  // A value that another output of the same node overwrites never exists for other nodes.
   void publish(const ProgramStep& step) {
     const auto made = graph_.outputs(node_);
     for (std::size_t k = 0; k < made.size(); ++k) {
@@ -350,7 +349,7 @@ class Linter {
       fail(LintRule::leak, owner, "is still there at the end, and not handed over");
   }
 
-  // ── words ──────────────────────────────────────────────────────────────────────────────────────
+  // ── messages ───────────────────────────────────────────────────────────────────────────────────
 
   [[nodiscard]] const Slot& slot(SlotId s) const {
     if (s.index >= program_.slots.size())
@@ -378,21 +377,21 @@ class Linter {
   const StepGraph& graph_;
   const Rewriting& program_;
   WriteOrder order_;
-  // by value: its newest instance; none where it does not exist
+  // by value: its newest instance; none if it does not exist
   std::vector<SlotId> newest_;
-  std::vector<std::uint32_t> runs_, total_;  // by node: steps so far, and in all
+  std::vector<std::uint32_t> runs_, total_;  // by node: steps so far, and in total
   std::vector<bool> written_;                // by slot
   std::vector<State> state_;                 // by allocation
-  // by allocation: whether the value that brings its bytes has been written
+  // by allocation: whether its owner has been written
   std::vector<bool> owned_;
-  std::vector<std::size_t> last_use_;       // by allocation: the step
-  std::vector<std::vector<SlotId>> holds_;  // by allocation: the slots written in it
+  std::vector<std::size_t> last_use_;       // by allocation: the last step that uses it
+  std::vector<std::vector<SlotId>> holds_;  // by allocation: its written slots
   Bytes live_{}, peak_{};
   std::size_t now_ = 0;
   NodeId node_{};
 };
 
-/// Throws Errc::bad_schedule naming the rule, the step, the node and the value; changes nothing.
+/// Throws Errc::bad_schedule with the rule, the step, the node and the value; changes nothing.
 inline void lint(const StepGraph& graph, const Rewriting& program) {
   Linter{graph, program}.check();
 }

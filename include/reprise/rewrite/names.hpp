@@ -1,8 +1,8 @@
 #pragma once
-// What nodes, values and their instances are called where people read them.
+// name_of() gives nodes, values and their instances the names that people read.
 //
 // ```cpp
-// name_of(graph.value(h));       // "h", or "value 2" where it has no name
+// name_of(graph.value(h));       // "h", or "value 2" without a name
 // name_of(graph.node(norm), 1);  // "norm#1": its second run
 // ```
 

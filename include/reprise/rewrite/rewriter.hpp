@@ -1,5 +1,6 @@
 #pragma once
-// Rewriter<GraphBackend> makes a schedule runnable: rewritten, checked, compiled by the backend.
+// Rewriter<GraphBackend> turns a schedule into a program: rewritten, checked, compiled by the
+// backend.
 //
 // ```cpp
 // auto program = Rewriter<IrBackend>{}.rewrite(graph, plan);
@@ -8,8 +9,8 @@
 //
 //   graph, schedule ──rewrite()──▶ Rewriting ──lint()──▶ the same, or an Error ──compile()──▶ Program
 //
-// Graph, schedule and whatever was compiled before are only read: where anything throws, they are
-// as they were and can be run.
+// Graph, schedule and existing programs are only read. If anything throws, they are unchanged and
+// can be run.
 
 #include <concepts>
 #include <span>
@@ -27,7 +28,7 @@
 
 namespace reprise::rewriting {
 
-/// A schedule with the peak that was promised for it; Plan is one.
+/// A schedule with its predicted peak; Plan is one.
 template <class P>
 concept PromisedSchedule = requires(const P& plan) {
   { plan.schedule } -> std::convertible_to<const Schedule&>;
@@ -43,13 +44,12 @@ class Rewriter {
 
   explicit Rewriter(Backend backend = {}) : backend_(std::move(backend)) {}
 
-  /// Throws Errc::bad_schedule naming the rule that the schedule breaks, and whatever the backend
-  /// throws.
+  /// Throws Errc::bad_schedule with the broken rule, and the backend's own exceptions.
   [[nodiscard]] Program rewrite(const StepGraph& graph, std::span<const NodeId> schedule) const {
     return backend_.compile(graph, checked(graph, schedule));
   }
 
-  /// What the backend would be given: for who needs the rewriting itself (to lay out an arena, to
+  /// The input of the backend, for code that needs the rewriting itself (to lay out an arena, to
   /// follow it around code that runs anyway). Throws as rewrite() does.
   [[nodiscard]] static Rewriting checked(const StepGraph& graph, std::span<const NodeId> schedule) {
     Rewriting rewriting = reprise::rewriting::rewrite(graph, schedule);
@@ -57,14 +57,14 @@ class Rewriter {
     return rewriting;
   }
 
-  /// The second half alone, of what checked() gave.
+  /// The second half alone, for the result of checked().
   template <class Source>
   [[nodiscard]] Program compile(Source& source, const Rewriting& rewriting) const {
     return backend_.compile(source, rewriting);
   }
 
-  /// The same; a plan whose promised peak is not that of its schedule here was made for another
-  /// graph, and is refused.
+  /// The same. If the plan's predicted peak is not the peak of its schedule for this graph, the
+  /// plan was made for another graph, and is refused.
   template <PromisedSchedule Plan>
   [[nodiscard]] Program rewrite(const StepGraph& graph, const Plan& plan) const {
     const Rewriting rewriting = reprise::rewriting::rewrite(graph, plan.schedule);
@@ -77,8 +77,8 @@ class Rewriter {
     return backend_.compile(graph, rewriting);
   }
 
-  /// For backends that need more than the graph: something that has one (a CapturedStep) and that
-  /// they can compile.
+  /// For backends that need more than the graph: an object that has a graph (a CapturedStep) and
+  /// that the backend can compile.
   template <class Source, class Schedule_>
   requires(!std::is_same_v<std::remove_cvref_t<Source>, StepGraph> &&
            std::convertible_to<Source&, const StepGraph&>) [[nodiscard]] Program

@@ -1,19 +1,19 @@
 #pragma once
-// A Rewriting is a schedule made explicit, as plain data that any backend can run: every use names
-// the slot that it reads, every storage the step that allocates it and the step after which it is
-// freed, every clone what it must not do again.
+// A Rewriting is an explicit schedule, as plain data that any backend can run. Every use names its
+// slot, every storage the steps that allocate and free it, and every clone the side effects that it
+// must not repeat.
 //
 //   norm relu flat wide sum norm relu flat grad         a schedule for the toy of the plan format
 //
 //   Rewriting program = rewrite(graph, schedule);
-//   program.steps[0]      norm      reads x          writes h       note_and_perform: it updates mean, and will run again
+//   program.steps[0]      norm      reads x          writes h       note_and_perform: it updates mean, and has a later clone
 //   program.steps[2]      flat      reads h.relu     writes h.flat  frees the allocation of h, drops h, h.relu and h.flat
-//   program.steps[5]      norm#1    reads x          writes h#1     leave_out: mean stays as it is
+//   program.steps[5]      norm#1    reads x          writes h#1     leave_out: mean does not change
 //   program.steps[8]      grad      reads x, h.flat#1               frees the allocation of h#1
 //
-// A slot is written once: h and h#1 are two. h, h.relu and h.flat are three slots of one
-// allocation, and go with it. Nothing is looked up by name: a backend needs the graph's ids and
-// this. write_listing (report/listing.hpp) prints all of it.
+// A slot is written once: h and h#1 are two slots. h, h.relu and h.flat are three slots of one
+// allocation, and are freed with it. A backend looks nothing up by name: it needs the graph's ids
+// and the Rewriting. write_listing (report/listing.hpp) prints a Rewriting.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,9 +29,9 @@
 
 namespace reprise::rewriting {
 
-/// one instance of a value: what a backend keeps a tensor for
+/// one instance of a value: a backend keeps a tensor for it
 using SlotId = Id<struct SlotTag>;
-/// one instance of a storage: what a backend keeps bytes for
+/// one instance of a storage: a backend keeps bytes for it
 using AllocationId = Id<struct AllocationTag>;
 
 struct Slot {
@@ -48,15 +48,15 @@ struct Allocation {
   bool operator==(const Allocation&) const = default;
 };
 
-/// What a step does to the persistent values that its node updates (batch-norm statistics, a random
-/// generator).
+/// The effect of a step on the persistent values that its node updates (batch-norm statistics, a
+/// random generator).
 enum class Effects : std::uint8_t {
   none,     ///< the node updates nothing
   perform,  ///< they are updated
-  /// the same, but the node runs again later: what it takes from them (a generator's state) is
-  /// noted first
+  /// the same, but the node has a later clone: the state that the node reads there (a generator's)
+  /// is noted first
   note_and_perform,
-  leave_out,  ///< a clone: it computes with what was noted, and leaves them as they are
+  leave_out,  ///< a clone: it computes with the noted state, and changes nothing
 };
 
 [[nodiscard]] constexpr std::string_view to_string(Effects effects) {
@@ -69,14 +69,14 @@ struct ProgramStep {
   NodeId node{};
   std::uint32_t clone = 0;  ///< 0 for its first run, then 1, 2, …
   Effects effects = Effects::none;
-  std::vector<SlotId> reads{};  ///< beside graph.inputs(node)
-  /// beside graph.outputs(node); none for a persistent value that no longer exists
+  std::vector<SlotId> reads{};  ///< in the order of graph.inputs(node)
+  /// in the order of graph.outputs(node); none for a persistent value that does not exist then
   std::vector<SlotId> writes{};
-  /// beside graph.outputs(node): what the output is a view of or overwrites; else none
+  /// in the order of graph.outputs(node): the value that it is a view of or overwrites; else none
   std::vector<SlotId> targets{};
   std::vector<AllocationId> allocates{};  ///< when it starts
   std::vector<AllocationId> frees{};      ///< when it has finished
-  std::vector<SlotId> drops{};            ///< the slots of what it frees
+  std::vector<SlotId> drops{};            ///< the slots of the freed allocations
   bool operator==(const ProgramStep&) const = default;
 };
 
@@ -86,13 +86,13 @@ struct Rewriting {
   std::vector<Allocation> allocations{};
   /// slots of persistent and initial values, in the graph's order: filled before the first step
   std::vector<SlotId> at_start{};
-  std::vector<SlotId> outputs{};  ///< beside graph.outputs(): there after the last step
-  Bytes peak{};                   ///< of the schedule that this was made from
+  std::vector<SlotId> outputs{};  ///< in the order of graph.outputs(): exist after the last step
+  Bytes peak{};                   ///< of the schedule
 
   bool operator==(const Rewriting&) const = default;
 };
 
-/// The schedule that a rewriting carries out.
+/// The schedule of a rewriting.
 [[nodiscard]] inline Schedule schedule_of(const Rewriting& program) {
   Schedule schedule;
   for (const ProgramStep& step : program.steps) schedule.push_back(step.node);
@@ -181,8 +181,8 @@ class RewritingMaker {
   Rewriting program_;
 };
 
-/// Clones placed, every use renamed to the instance that the rule gives, frees placed, outputs
-/// mapped. Throws Errc::bad_schedule with the first rule that the schedule breaks.
+/// Numbers the clones, gives every use its instance by the rule, places the frees, and maps the
+/// outputs. Throws Errc::bad_schedule with the first broken rule.
 [[nodiscard]] inline Rewriting rewrite(const StepGraph& graph, std::span<const NodeId> schedule) {
   return RewritingMaker{graph, schedule}.make();
 }

@@ -1,6 +1,6 @@
 #pragma once
-// WriteOrder follows how often each persistent storage has been written, and tells where a run
-// finds it otherwise than in the graph's own order: it would compute something else.
+// WriteOrder counts the writes to each persistent storage. It finds an occurrence that sees another
+// number of writes than in the graph's own order, and would therefore compute something else.
 //
 //   own order     read(p) -> a     write(a) -> p     last(a) -> b        p is persistent
 //   schedule      read, write, read again, last
@@ -9,9 +9,9 @@
 //   order.run(write, true)     nullptr
 //   order.run(read, false)     p: written once by now, 0 times in the own order
 //
-// Views of p count as p. The plan format asks this only of values that stand in someone's
-// `updates`, and only where they stand in `inputs` themselves; steps recorded from LibTorch are
-// written so that both come to the same.
+// Views of p count as p. The plan format requires this only for values in some node's `updates`,
+// and only if they are among `inputs` themselves. Steps recorded from LibTorch are written so that
+// both rules agree.
 
 #include <algorithm>
 #include <cstddef>
@@ -27,7 +27,7 @@ class WriteOrder {
   struct Touch {
     StorageId storage{};
     std::uint32_t writes_before = 0;
-    /// holds for clones too; what is only written is written by the first run alone
+    /// also for clones; a storage that a node only writes is written by its first run alone
     bool reads = false;
   };
 
@@ -48,8 +48,8 @@ class WriteOrder {
     std::fill(writes_.begin(), writes_.end(), 0);
   }
 
-  /// The first storage that is not as the node found it in the graph's own order; nullptr where all
-  /// are. Counts its writes.
+  /// The first storage whose contents differ from what the node found in the graph's own order;
+  /// nullptr if there is none. Counts the node's writes.
   const Touch* run(NodeId n, bool first) {
     for (const Touch& t : touches_[n.index])
       if ((first || t.reads) && writes_[t.storage.index] != t.writes_before) return &t;

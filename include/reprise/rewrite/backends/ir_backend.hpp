@@ -1,22 +1,22 @@
 #pragma once
-// IrBackend computes with hashes instead of tensors: two programs of one graph do the same where
-// every output's hash, and what is left in every persistent storage, is the same. Microseconds a
-// program, no LibTorch.
+// IrBackend computes with hashes instead of tensors. Two programs of one graph do the same if all
+// outputs have the same hashes and all persistent storages the same contents. A program takes
+// microseconds and needs no LibTorch.
 //
 // ```cpp
 // const IrResult eager = Rewriter<IrBackend>{}.rewrite(graph, own_order(graph)).run();
 // const IrResult again = Rewriter<IrBackend>{}.rewrite(graph, schedule).run();
-// eager == again;   // whatever valid schedule it is
+// eager == again;   // for every valid schedule
 // ```
 //
-// It models bytes, not values, so that what goes wrong with real memory goes wrong here:
+// It models bytes, not values, so errors that corrupt real memory change the hashes:
 //
-//   bytes of h          norm(x)               relu_ mixes itself into them: whoever reads them through an old slot sees it
-//   h.relu              those bytes           h.flat: a path ("flat of h") applied to what the bytes are when it is read
-//   freed bytes         garbage               mean, after norm: norm(mean, x); a clone leaves it, and computes with what was noted
+//   bytes of h          norm(x)               relu_ mixes itself into them: a read through an old slot sees that
+//   h.relu              those bytes           h.flat: a path ("flat of h"), applied to the bytes when they are read
+//   freed bytes         garbage               mean, after norm: norm(mean, x); a clone leaves it, and computes with the noted state
 //
-// An op's result is a hash of the node, its op and attributes, what it reads, and what it found in
-// the values that it updates.
+// An op's result is a hash of the node, its op and attributes, its operands, and the former
+// contents of the values that it updates.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +29,7 @@
 
 namespace reprise::rewriting {
 
-/// 64 bits that change with each of those put in, and with their order.
+/// 64 bits that depend on every added value and on their order.
 class IrHash {
  public:
   IrHash() = default;
@@ -53,18 +53,18 @@ class IrHash {
 };
 
 struct IrResult {
-  std::vector<std::uint64_t> outputs{};  ///< beside graph.outputs()
-  /// what is in each persistent storage at the end, in the graph's order
+  std::vector<std::uint64_t> outputs{};  ///< in the order of graph.outputs()
+  /// the contents of each persistent storage at the end, in the graph's order
   std::vector<std::uint64_t> persistent{};
-  /// the first node whose clone made something else than its first run; none
+  /// the first node whose clone and first run made different results; none without one
   NodeId diverged{};
   bool operator==(const IrResult&) const = default;
 };
 
-/// Keeps all that it needs: graph and rewriting may be gone when it runs.
+/// Keeps everything that it needs: graph and rewriting may die before it runs.
 class IrProgram {
  public:
-  /// `input` stands for what the persistent and initial storages hold at the start.
+  /// `input` stands for the contents of the persistent and initial storages at the start.
   [[nodiscard]] IrResult run(std::uint64_t input = 0) const {
     Memory memory{.bytes = {},
                   .noted = std::vector<std::uint64_t>(node_count_, 0),
@@ -98,20 +98,20 @@ class IrProgram {
     std::uint64_t op = 0;
     Effects effects = Effects::none;
     bool first = true;
-    std::vector<SlotId> reads{};  ///< inputs, and what is viewed or overwritten
+    std::vector<SlotId> reads{};  ///< inputs, and targets of views and overwrites
     std::vector<SlotId> updates{};
-    std::vector<Write> writes{};  ///< each behind what it is a view of or overwrites
+    std::vector<Write> writes{};  ///< each after the value that it is a view of or overwrites
     std::vector<AllocationId> frees{};
   };
   struct Place {
     AllocationId allocation{};
     ValueId value{};
-    std::uint64_t path = 0;  ///< how the bytes are looked at; 0 for all of them
+    std::uint64_t path = 0;  ///< how the bytes are viewed; 0 for all of them
   };
   struct Memory {
     std::vector<std::uint64_t> bytes{};  ///< by allocation
-    std::vector<std::uint64_t> noted{};  ///< by node: what its first run found in what it updates
-    std::vector<std::uint64_t> made{};   ///< by value: what its producer's first run made
+    std::vector<std::uint64_t> noted{};  ///< by node: the state that its first run found
+    std::vector<std::uint64_t> made{};   ///< by value: the result of its producer's first run
   };
 
   [[nodiscard]] std::uint64_t read(SlotId s, const Memory& memory) const {
@@ -139,7 +139,7 @@ class IrProgram {
     }
   }
 
-  // What the run takes from the values that it updates: a generator's state, for one.
+  // The state that the run reads from the values that it updates, such as a generator's.
   std::uint64_t found(const Instruction& i, Memory& memory) const {
     if (i.effects == Effects::leave_out) return memory.noted[i.node.index];
     IrHash state;
@@ -166,7 +166,7 @@ class IrProgram {
   std::size_t node_count_ = 0, value_count_ = 0;
 };
 
-/// Works out, once, how each slot looks at its bytes, and in which order a node's outputs are made.
+/// Computes once how each slot views its bytes, and the order in which a node's outputs are made.
 class IrCompiler {
  public:
   IrCompiler(const StepGraph& graph, const Rewriting& rewriting)
@@ -213,7 +213,7 @@ class IrCompiler {
     program_.instructions_.push_back(std::move(i));
   }
 
-  // Behind its target, where that is made by the same step.
+  // After its target, if the same step makes the target.
   void add_write(const ProgramStep& step, std::size_t k, std::vector<bool>& placed,
                  IrProgram::Instruction& i) {
     if (placed[k] || !step.writes[k].valid()) return;

@@ -1,6 +1,6 @@
 #pragma once
-// NullBackend runs nothing: its program is the checked Rewriting, to be looked at. It is the
-// template for a backend of one's own.
+// NullBackend compiles nothing: its program is the checked Rewriting. Copy it for a backend of your
+// own.
 //
 // ```cpp
 // const Rewriting program = Rewriter<NullBackend>{}.rewrite(graph, schedule);
