@@ -1,6 +1,6 @@
 #pragma once
-// What people look at: pages, plots, tables, traces, pictures, listings. Made from what the
-// pipeline (reprise.hpp) gives.
+// Includes everything that people look at: pages, plots, tables, traces, pictures, listings. Made
+// from the results of the pipeline (reprise.hpp).
 
 #include <reprise/graph/diff.hpp>
 #include <reprise/report/dot.hpp>

@@ -1,6 +1,6 @@
 #pragma once
-// One page about a model at several batch sizes: the three charts of batch_plots.hpp and the
-// numbers behind them.
+// batch_page() writes one page about a model at several batch sizes: the three charts of
+// batch_plots.hpp and their numbers.
 //
 // ```cpp
 // file << batch_page("resnet152", batches, 8_GiB);
@@ -9,7 +9,7 @@
 //   batch   peak        parameter    optimizer_state   gradient    activation   other
 //   4       1.40 GiB    229.62 MiB   459.23 MiB        67.87 MiB   660.46 MiB   11.89 MiB    fits
 //
-// Like a report it stands alone and loads nothing. A cell's title has the bytes.
+// The page is self-contained and loads nothing. A cell's title has the bytes.
 
 #include <array>
 #include <optional>

@@ -1,5 +1,5 @@
 #pragma once
-// One model at several batch sizes: what each needs, over the step and at its peak.
+// Charts of one model at several batch sizes: the memory of each, over the step and at its peak.
 //
 // ```cpp
 // std::vector<BatchMemory> sizes = {batch_memory(4, graph_of_4), batch_memory(8, graph_of_8)};
@@ -8,7 +8,7 @@
 // file << batch_stacks_svg(sizes, 8_GiB);   // the peak by role
 // ```
 //
-// What was not measured but estimated is drawn pale and said so.
+// Estimated values are drawn pale, and the chart says so.
 
 #include <algorithm>
 #include <array>
@@ -30,12 +30,12 @@ struct BatchMemory {
   Bytes peak{};
   std::array<Bytes, role_count> by_role{};  ///< at the peak
   Bytes workspace{};                        ///< at the peak
-  /// while each node runs; may be empty where the peak was estimated
+  /// while each node runs; may be empty if the peak was estimated
   std::vector<Bytes> live{};
   bool estimated = false;
 };
 
-/// What the simulator says of one batch size's graph.
+/// The simulator's numbers for the graph of one batch size.
 [[nodiscard]] inline BatchMemory batch_memory(std::int64_t batch, const StepGraph& graph) {
   MemoryAnalysis m = analyse_memory(graph);
   return {.batch = batch,
@@ -45,11 +45,11 @@ struct BatchMemory {
           .live = std::move(m.live_during)};
 }
 
-// What has a colour of its own; the rest is "other".
+// The roles with a colour of their own; the rest is "other".
 inline constexpr std::array batch_roles = {Role::parameter, Role::optimizer_state, Role::gradient,
                                            Role::activation};
 
-// Room for bars side by side in a chart with one place a batch size.
+// Space between bars in a chart with one place per batch size.
 inline constexpr double bar_margin = 0.2;
 
 [[nodiscard]] inline Chart batch_chart(std::string title, const std::vector<BatchMemory>& batches,

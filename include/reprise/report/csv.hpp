@@ -1,5 +1,5 @@
 #pragma once
-// Tables as CSV (RFC 4180) whose cells read back as exactly what was written.
+// Writes and reads tables as CSV (RFC 4180); cells read back exactly as written.
 //
 //   struct Row { std::int64_t id = 0; std::string name{}; double time = 0; };
 //   constexpr std::tuple columns{csv_column("id", &Row::id), csv_column("name", &Row::name), csv_column("time_us", &Row::time)};
@@ -10,9 +10,8 @@
 //
 // A column is a member of the row: integers, doubles (in the shortest text that reads back the
 // same; inf is allowed), booleans, strings, optional integers (empty for none), and lists of
-// integers or doubles (separated by spaces). Reading finds columns by their name, in any order,
-// passes over those that it does not know, and refuses with the line and the column what it cannot
-// read.
+// integers or doubles (separated by spaces). Reading finds columns by name, in any order, and
+// ignores unknown columns. It refuses invalid cells with line and column.
 
 #include <algorithm>
 #include <array>
@@ -47,7 +46,7 @@ void append_cell(std::string& out, Number number) {
   }
 }
 
-/// Quoted where it must be.
+/// Quoted if necessary.
 inline void append_cell(std::string& out, const std::string& text) {
   if (text.find_first_of(",\"\r\n") == text.npos) {
     out += text;
@@ -70,7 +69,7 @@ void append_cell(std::string& out, const std::vector<Number>& list) {
   for (std::size_t i = 0; i < list.size(); ++i) append_cell(i == 0 ? out : out += ' ', list[i]);
 }
 
-/// False where the text is not what the member holds.
+/// False if the text is no value of the member's type.
 template <class Number>
 requires std::is_arithmetic_v<Number>
 [[nodiscard]] bool parse_cell(std::string_view text, Number& number) {
@@ -118,7 +117,7 @@ template <class Row, class Member>
   return {name, member};
 }
 
-/// Throws Errc::io where the stream fails.
+/// Throws Errc::io if the stream fails.
 template <class Row, class... Members>
 void write_csv(std::ostream& out, const std::vector<Row>& rows,
                const std::tuple<CsvColumn<Row, Members>...>& columns) {
@@ -134,13 +133,13 @@ void write_csv(std::ostream& out, const std::vector<Row>& rows,
     throw Error(Errc::io, "the table could not be written: the stream has failed");
 }
 
-/// Splits CSV into records, quotes taken off. Lines end in LF or CR LF; quoted cells may hold
-/// either.
+/// Splits CSV into records, without the quotes. Lines end in LF or CR LF; quoted cells may contain
+/// both.
 class CsvRecords {
  public:
   explicit CsvRecords(std::istream& in) : in_(in) {}
 
-  /// False at the end. Throws Errc::bad_format where a quote is not closed or text follows one.
+  /// False at the end. Throws Errc::bad_format if a quote is not closed or is followed by text.
   bool next(std::vector<std::string>& cells) {
     if (in_.peek() == std::istream::traits_type::eof()) return false;
     cells.assign(1, "");
@@ -153,11 +152,11 @@ class CsvRecords {
       else cells.back() += static_cast<char>(c);
     }
   }
-  /// Where the record began that was read last, counted from 1.
+  /// The first line of the last record, counted from 1.
   [[nodiscard]] std::size_t line() const { return line_; }
 
  private:
-  // The quoted part of a cell; returns what follows it.
+  // The quoted part of a cell; returns the next character.
   int quoted(std::string& cell) {
     for (;;) {
       int c = in_.get();
@@ -184,7 +183,7 @@ class CsvRecords {
   std::size_t line_ = 0, lines_in_record_ = 1;
 };
 
-/// Throws Errc::bad_format with the line, and the column where there is one.
+/// Throws Errc::bad_format with the line, and the column if there is one.
 template <class Row, class... Members>
 [[nodiscard]] std::vector<Row> read_csv(std::istream& in,
                                         const std::tuple<CsvColumn<Row, Members>...>& columns) {

@@ -1,10 +1,10 @@
 #pragma once
-// A picture of a step, for Graphviz: nodes as boxes in one cluster a phase, edges coloured by the
-// role of the value that flows.
+// write_dot() draws a step for Graphviz: nodes as boxes in one cluster per phase, edges in the
+// colour of the flowing value's role.
 //
 // ```cpp
 // write_dot(std::cout, graph);                    // dot -Tsvg step.dot > step.svg
-// // what is at most two edges away from one node
+// // at most two edges away from one node
 // write_dot(std::cout, graph, {.around = NodeId{12}, .radius = 2});
 // ```
 //
@@ -13,8 +13,8 @@
 //   }
 //   n0 -> n1 [label="h 8.00 KiB", color="#f28e2b"];         through h, an activation
 //
-// Values from before the step are ellipses, what the step hands over ends in a double one; order
-// without data is dashed, an update dotted. Any name gives valid DOT.
+// Values from before the step are ellipses, and outputs of the step end in a double ellipse. Order
+// edges are dashed, updates dotted. Any name gives valid DOT.
 
 #include <algorithm>
 #include <cstddef>
@@ -42,15 +42,15 @@
 namespace reprise::reporting {
 
 struct DotOptions {
-  NodeId around{};         ///< draw this node and what is near; none: draw everything
-  std::size_t radius = 2;  ///< how many edges away is still near, in either direction
+  NodeId around{};         ///< draw this node and the nodes near it; none: draw everything
+  std::size_t radius = 2;  ///< largest distance of a near node in edges, in either direction
   bool order_edges = true;
-  /// parameters, inputs and other values from before the step, and what the step hands over
+  /// parameters, inputs and other values from before the step, and outputs of the step
   bool outside_values = true;
 };
 
-/// Text as a quoted DOT string. Control characters and what is not UTF-8 become '?', "\n" stays a
-/// line break.
+/// Text as a quoted DOT string. Control characters and bytes that are not UTF-8 become '?'; "\n"
+/// stays a line break.
 [[nodiscard]] inline std::string dot_quoted(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {
@@ -58,7 +58,7 @@ struct DotOptions {
     const char c = text.front();
     if (c == '\n') out += "\\n";
     else if (c == '"' || c == '\\') (out += '\\') += c;
-    else if (c == '&') out += "&amp;";  // or Graphviz reads an entity
+    else if (c == '&') out += "&amp;";  // otherwise Graphviz would read an entity
     else if (length == 0 || static_cast<unsigned char>(c) < 0x20 || c == 0x7F) out += '?';
     else out += text.substr(0, length);
     text.remove_prefix(length == 0 ? 1 : length);
@@ -66,8 +66,8 @@ struct DotOptions {
   return out += '"';
 }
 
-/// Counts how many edges away from the first node the others are: a visitor of Boost.Graph's search
-/// in both directions.
+/// Computes the distance of the nodes from the first node, in edges: a visitor of Boost.Graph's
+/// search in both directions.
 struct DistanceVisitor : boost::neighbor_bfs_visitor<> {
   std::vector<std::size_t>* away = nullptr;  // by node
 
@@ -79,7 +79,7 @@ struct DistanceVisitor : boost::neighbor_bfs_visitor<> {
   }
 };
 
-/// Whether each node is at most `radius` edges away from one, in either direction.
+/// By node: whether it is at most `radius` edges away from one node, in either direction.
 [[nodiscard]] inline std::vector<bool> nodes_near(const GraphAdapter<StepGraph>& adapter,
                                                   NodeId around, std::size_t radius) {
   constexpr std::size_t not_found = std::numeric_limits<std::size_t>::max();
@@ -176,7 +176,7 @@ class DotWriter {
         out_ << "  v" << v.index << " -> n" << n.index << " [color=\""
              << color_of(graph_.value(v).role) << "\"];\n";
       }
-      // backwards: edges against the order upset the ranks of clusters
+      // backwards, because edges against the order upset the ranks of clusters
       for (ValueId v : graph_.updates(n)) {
         declare(v, 'v');
         out_ << "  v" << v.index << " -> n" << n.index << " [dir=back, style=dotted, color=\""
@@ -204,7 +204,7 @@ class DotWriter {
          << "];\n";
   }
 
-  // A view shows the bytes of what it is a view of.
+  // A view has the bytes of its target.
   [[nodiscard]] std::string label_of(ValueId v) const {
     const Value& value = graph_.value(v);
     const std::string name = value.name.empty() ? "value " + std::to_string(value.id) : value.name;
@@ -221,7 +221,7 @@ class DotWriter {
   std::vector<bool> declared_;  // by value
 };
 
-/// Throws Errc::bad_argument where `around` is no node, Errc::io where the stream fails.
+/// Throws Errc::bad_argument if `around` is no node, Errc::io if the stream fails.
 inline void write_dot(std::ostream& out, const StepGraph& graph, const DotOptions& options = {}) {
   DotWriter{out, graph, options}.write();
   if (!out.flush())

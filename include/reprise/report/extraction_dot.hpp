@@ -1,6 +1,6 @@
 #pragma once
-// A recomputation as a picture, for Graphviz: sources as ellipses, recomputed nodes dashed, and the
-// uses that need them.
+// write_dot() draws a recomputation for Graphviz: sources as ellipses, recomputed nodes dashed, and
+// the uses that need them.
 //
 // ```cpp
 // // dot -Tsvg again.dot > again.svg
@@ -93,7 +93,7 @@ class RecomputationDotWriter {
   std::vector<std::uint32_t> clones_;
 };
 
-/// Throws Errc::io where the stream fails.
+/// Throws Errc::io if the stream fails.
 inline void write_dot(std::ostream& out, const StepGraph& graph, std::span<const NodeId> schedule,
                       const Recomputation& recomputation) {
   RecomputationDotWriter{out, graph, schedule, recomputation}.write();

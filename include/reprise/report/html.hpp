@@ -1,16 +1,16 @@
 #pragma once
-// One page about a profile: plots, tables that sort and search, and a memory curve that names what
-// is alive.
+// write_html_report() writes one page about a profile: plots, tables that sort and search, and a
+// memory curve that names the live storages.
 //
 // ```cpp
 // std::ofstream page{"report.html"};
 // write_html_report(page, profile, activation_metrics(profile), {.budget = 4_GiB});
 // ```
 //
-// The page stands alone: opened from a file it loads nothing (a content security policy forbids
-// it), follows the reader's light or dark, and can be used with the keyboard: Tab to the memory
-// curve, then the arrow keys; every column has a button that sorts. Its numbers are those of the
-// CSV files (report/stats.hpp), to the last digit.
+// The page is self-contained: opened from a file it loads nothing (a content security policy
+// forbids it). It follows the reader's light or dark mode, and works with the keyboard: Tab to the
+// memory curve, then the arrow keys. Every column has a button that sorts. Its numbers are those of
+// the CSV files (report/stats.hpp), to the last digit.
 
 #include <array>
 #include <cmath>
@@ -39,13 +39,13 @@
 namespace reprise::reporting {
 
 struct HtmlReportOptions {
-  std::string title{};            ///< the graph's name where empty
+  std::string title{};            ///< the graph's name if empty
   std::optional<Bytes> budget{};  ///< drawn as a line over the memory curve
-  std::string note{};             ///< a sentence below the title: what was measured, where
+  std::string note{};             ///< a sentence below the title: what was measured, and where
 };
 
-/// What the page's script reads. None is null, and infinity a word, since JSON has no number for
-/// it; what is not UTF-8 becomes '?'.
+/// The data that the page's script reads. None is null, and infinity a word, because JSON has no
+/// number for it. Bytes that are not UTF-8 become '?'.
 using PageData = nlohmann::ordered_json;
 
 [[nodiscard]] inline PageData page_value(const std::string& text) { return as_utf8(text); }
@@ -66,7 +66,7 @@ template <class Rows, class Get>
   return list;
 }
 
-/// For a script element, which no '<' may end.
+/// For a script element, which any '<' could end.
 [[nodiscard]] inline std::string script_text(const PageData& data) {
   std::string out;
   for (char c : data.dump()) {
@@ -76,8 +76,8 @@ template <class Rows, class Get>
   return out;
 }
 
-/// A table of the page: heading, kind (how the script shows it), key (the CSV's column) and where
-/// the values are.
+/// A table of the page: heading, kind (how the script shows the column), key (the CSV's column) and
+/// the values.
 class HtmlTable {
  public:
   HtmlTable(std::string id, std::string caption)
@@ -111,7 +111,7 @@ class HtmlTable {
   std::size_t count_ = 0;
 };
 
-/// `measured`: whether there is a probe's reading to show beside the simulator's.
+/// `measured`: whether a probe has measured bytes to show next to the simulator's.
 [[nodiscard]] inline HtmlTable nodes_table(const std::vector<NodeStats>& rows, bool measured) {
   HtmlTable t{"nodes", "Nodes"};
   t.column("rank", "id", "rank", rows, [](const NodeStats& r) { return r.rank; });
@@ -160,7 +160,7 @@ class HtmlTable {
   return t;
 }
 
-/// What the memory curve's cursor needs: who lives from where to where.
+/// Data for the memory curve's cursor: the lifetime of each storage.
 [[nodiscard]] inline PageData storages_data(const StepGraph& graph) {
   const std::vector<StorageLifetime> lives = storage_lifetimes(graph);
   const auto all = graph.storage_ids();
@@ -235,7 +235,7 @@ class HtmlReport {
   }
 
  private:
-  // Focusable: on a narrow page a plot scrolls sideways, and must do so by the keyboard, too.
+  // Focusable: on a narrow page, a plot scrolls sideways, also with the keyboard.
   static std::string plot(const std::string& svg, const std::string& name) {
     return "<div class=\"plot\" tabindex=\"0\" role=\"group\" aria-label=\"" + name + "\">" + svg +
            "</div>\n";
@@ -306,8 +306,7 @@ class HtmlReport {
   std::size_t activation_count_;
 };
 
-/// Throws Errc::bad_schedule where the graph's own order cannot be run, Errc::io where the stream
-/// fails.
+/// Throws Errc::bad_schedule if the graph's own order cannot be run, Errc::io if the stream fails.
 inline void write_html_report(std::ostream& out, const Profile& profile,
                               const std::vector<ActivationMetrics>& metrics,
                               const HtmlReportOptions& options = {}) {

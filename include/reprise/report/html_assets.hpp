@@ -1,6 +1,5 @@
 #pragma once
-// The report's style sheet and script, as they stand in every report. Nothing is loaded from
-// elsewhere.
+// The style sheet and the script of every report. Nothing is loaded from elsewhere.
 //
 // The script reads the page's data (`<script type="application/json" id="data">`, see html.hpp),
 // fills the two tables, sorts and searches them, and moves a cursor over the memory curve. It

@@ -1,6 +1,6 @@
 #pragma once
-// A rewriting for people to read: one line a step, clones as norm#1, what they make as h#1, + and -
-// for bytes.
+// write_listing() prints a rewriting: one line per step, clones as norm#1, their results as h#1, +
+// and - for bytes.
 //
 //   0  h = norm(x)  + h 8192 B  notes and updates mean
 //   1  h.relu = relu(h)
@@ -85,7 +85,7 @@ class ListingWriter {
   const StepGraph& graph_;
   const Rewriting& program_;
   std::vector<std::uint32_t> clone_of_;  // by slot: the clone that writes it
-  // by allocation: the slot of the value that brought the bytes
+  // by allocation: its owner's slot
   std::vector<SlotId> owner_;
 };
 

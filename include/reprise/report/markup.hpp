@@ -1,9 +1,9 @@
 #pragma once
-// Text for XML and HTML: anything goes in, something valid comes out.
+// markup_text() turns any text into valid text for XML and HTML.
 //
 // ```cpp
 // markup_text("a < b & \"c\"");   // a &lt; b &amp; &quot;c&quot;
-// markup_text("\x01\xff");        // ??: no control characters in XML, and only UTF-8 is text
+// markup_text("\x01\xff");        // ??: XML has no control characters, and text must be UTF-8
 // ```
 
 #include <cstddef>
@@ -35,7 +35,7 @@ namespace reprise::reporting {
   return out;
 }
 
-/// At most so many characters, the last one an ellipsis where something was cut.
+/// At most `most` characters; the last one is an ellipsis if something was cut.
 [[nodiscard]] inline std::string shortened(std::string_view text, std::size_t most) {
   std::size_t bytes = 0, characters = 0, cut = 0;
   while (bytes < text.size()) {

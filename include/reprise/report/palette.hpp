@@ -1,6 +1,6 @@
 #pragma once
-// One colour a role, the same in every picture: DOT, plots and report. Chosen to be told apart on
-// white and on near-black.
+// color_of() gives each role one colour, the same in every picture: DOT, plots and report. The
+// colours can be distinguished on white and on near-black.
 //
 //   color_of(Role::activation)    "#f28e2b"
 

@@ -1,5 +1,5 @@
 #pragma once
-// Before and after, as pictures: the graph around a recomputation, and the memory of both.
+// Pictures of before and after: the graph around a recomputation, and the memory of both schedules.
 //
 // ```cpp
 // const Extraction e = extract(graph, schedule);
@@ -11,7 +11,7 @@
 //   (x) ▶ [norm] ▶ [relu] ▶ [flat] ────▶ [grad]         (x) ▶ [norm] ▶ [relu] ▶ [flat]
 //                                                        └──▶ [norm#1] ▶ [relu#1] ▶ [flat#1] ▶ [grad]        clones dashed, in orange
 //
-// Memory is drawn over time, not over steps: what is recomputed is seen as the width that it costs.
+// Memory is drawn over time, not over occurrences: the width shows the cost of recomputation.
 
 #include <algorithm>
 #include <cmath>
@@ -36,13 +36,13 @@
 
 namespace reprise::reporting {
 
-/// What runs again, in both pictures.
+/// The colour of recomputed nodes in both pictures.
 inline constexpr std::string_view clone_color = "#d9480f";
 
 // --- The graph around a recomputation ------------------------------------------------------------
 
-/// Some occurrences of a schedule as one cluster of a DOT graph, with what they read from
-/// elsewhere.
+/// Some occurrences of a schedule as one cluster of a DOT graph, with the instances that they read
+/// from elsewhere.
 class OccurrenceCluster {
  public:
   OccurrenceCluster(std::ostream& out, const StepGraph& graph, std::span<const NodeId> schedule,
@@ -113,9 +113,8 @@ class OccurrenceCluster {
   std::vector<std::uint32_t> sources_;  // instances drawn as ellipses
 };
 
-/// The nodes that run again, those that need the result and those that read it the first time: once
-/// as they stand in the graph, once as they stand in the schedule. Throws Errc::io where the stream
-/// fails.
+/// The recomputed nodes, the nodes that need the result and those that read it the first time: once
+/// as in the graph, once as in the schedule. Throws Errc::io if the stream fails.
 inline void write_before_and_after(std::ostream& out, const StepGraph& graph,
                                    std::span<const NodeId> schedule, const Recomputation& r) {
   std::vector<bool> shown(graph.node_count(), false);
@@ -144,10 +143,10 @@ inline void write_before_and_after(std::ostream& out, const StepGraph& graph,
     throw Error(Errc::io, "the picture could not be written: the stream has failed");
 }
 
-// --- The memory of both --------------------------------------------------------------------------
+// --- The memory of both -------------------------------------------------------------------------
 
-/// The most that is live in each of `places` equal pieces of time from 0 to `end`; where nothing
-/// takes time, of steps.
+/// The maximum of the live bytes in each of `places` equal parts of the time from 0 to `end`. If
+/// all times are 0, parts of the occurrences.
 [[nodiscard]] inline std::vector<double> live_over_time(const StepGraph& graph,
                                                         std::span<const NodeId> schedule,
                                                         const Simulation& cost, double end,
@@ -168,7 +167,7 @@ inline void write_before_and_after(std::ostream& out, const StepGraph& graph,
   return most;
 }
 
-/// Both peaks, and what the lower one costs.
+/// Both peaks, and the cost of the lower one.
 [[nodiscard]] inline std::string before_and_after_line(const Simulation& before,
                                                        const Simulation& after, std::size_t again) {
   std::string line = "peak " + format_bytes(before.peak) + " before, " + format_bytes(after.peak) +
@@ -179,8 +178,8 @@ inline void write_before_and_after(std::ostream& out, const StepGraph& graph,
   return line;
 }
 
-/// An SVG: the graph's own order as an area, the schedule as a line, the budget across. Throws
-/// Errc::bad_schedule where one of the two cannot be run.
+/// An SVG: the graph's own order as an area, the schedule as a line, the budget as a horizontal
+/// line. Throws Errc::bad_schedule if one of the two cannot be run.
 [[nodiscard]] inline std::string memory_before_and_after(const StepGraph& graph,
                                                          std::span<const NodeId> schedule,
                                                          std::optional<Bytes> budget = {}) {

@@ -1,5 +1,5 @@
 #pragma once
-// The pictures of a profile, each a self-contained SVG.
+// ProfilePlots draws the pictures of a profile, each a self-contained SVG.
 //
 // ```cpp
 // const ProfilePlots plots{profile, metrics};
@@ -7,12 +7,12 @@
 // write_plot_files("out", "bs16_", plots);   // all of them
 // ```
 //
-//   node_runtime        what every node takes, by rank
-//   node_memory         what stands while every node runs
+//   node_runtime        the time of every node, by rank
+//   node_memory         the live bytes while every node runs
 //   activation_size     every activation, in the order of creation
-//   inactive_time       how long each of them waits between forward and backward
+//   inactive_time       the time of each activation between its forward and its backward use
 //   live_memory         memory over the step, stacked by role
-//   peak_breakdown      what stands at the peak, as one bar
+//   peak_breakdown      the live bytes at the peak, as one bar
 //
 //   write_plot_files("out", "bs16_", plots)       all of them
 
@@ -41,8 +41,8 @@ namespace reprise::reporting {
   return colors[static_cast<std::size_t>(phase)];
 }
 
-/// The roles in the order in which they are stacked, what stays longest at the bottom; then the
-/// workspace, as the last.
+/// The roles in the order in which they are stacked, the longest-lived at the bottom; the workspace
+/// comes last.
 inline constexpr std::array<Role, role_count> stacking_order = {
     Role::parameter, Role::buffer,     Role::optimizer_state, Role::input,
     Role::constant,  Role::activation, Role::gradient,        Role::other};
@@ -88,8 +88,7 @@ struct BreakdownPart {
 
 class ProfilePlots {
  public:
-  /// Both must outlive the plots. Throws Errc::bad_schedule where the graph's own order cannot be
-  /// run.
+  /// Both must outlive the plots. Throws Errc::bad_schedule if the graph's own order cannot be run.
   ProfilePlots(const Profile& profile, const std::vector<ActivationMetrics>& metrics)
       : profile_(profile),
         metrics_(metrics),
@@ -149,7 +148,7 @@ class ProfilePlots {
     return activation_chart("Inactive time", std::move(subtitle), AxisUnit::microseconds, times);
   }
 
-  /// `budget` is drawn as a line where it is given.
+  /// `budget` is drawn as a line if it is given.
   [[nodiscard]] std::string live_memory(std::optional<Bytes> budget = {}) const {
     std::vector<std::vector<double>> series;
     std::vector<std::string_view> colors;
@@ -214,7 +213,7 @@ class ProfilePlots {
     return colors;
   }
 
-  // A chart over the ranks of nodes, with the place where backward begins.
+  // A chart over the ranks of nodes, with a mark at the begin of backward.
   [[nodiscard]] Chart node_chart(std::string title, std::string subtitle, AxisUnit unit,
                                  double y_max, bool phase_legend = true) const {
     Chart chart{{.title = std::move(title),
@@ -247,8 +246,8 @@ class ProfilePlots {
     return chart.svg();
   }
 
-  // What is stacked: each role, and the workspace. `visit` gets a name, a colour, and a function
-  // from rank to bytes.
+  // Visits what is stacked: each role, and the workspace. `visit` gets a name, a colour, and a
+  // function from rank to bytes.
   template <class Visit>
   void for_each_layer(const Visit& visit) const {
     for (Role role : stacking_order)
@@ -264,7 +263,7 @@ class ProfilePlots {
   std::vector<std::array<Bytes, role_count>> by_role_;
 };
 
-/// Writes all plots into a folder, which is made where it does not exist. Throws Errc::io.
+/// Writes all plots into a folder, and makes the folder if it does not exist. Throws Errc::io.
 inline void write_plot_files(const std::filesystem::path& folder, const std::string& prefix,
                              const ProfilePlots& plots, std::optional<Bytes> budget = {}) {
   std::error_code failed;

@@ -1,9 +1,9 @@
 #pragma once
-// The two tables of a profile: what every node costs, what every activation is worth.
+// The two tables of a profile: the cost of every node, and the metrics of every activation.
 //
 // ```cpp
 // write_stats_files("out", "bs16_", profile);   // bs16_node_stats.csv, bs16_activation_stats.csv
-// read_csv<NodeStats>(csv, node_stats_columns);    // the rows again, to the last bit
+// read_csv<NodeStats>(csv, node_stats_columns);    // the same rows, to the last bit
 // ```
 //
 //   rank,id,name,op,phase,time_us,samples_us,output_bytes,workspace_bytes,active_before_bytes,active_peak_bytes,active_after_bytes,
@@ -14,9 +14,9 @@
 //   recomp_memory_bytes,recompute_ratio,swap_time_us,recompute_nodes,recompute_sources
 //   2,h,8192,0,0,2,5,5,38,1,130.5,8448,62.77,0,0 1,0
 //
-// Ids are those of the graph's file. `rank` is the place in the graph's own order. `live_bytes` is
-// what the simulator says stands while the node runs, `active_*` what the probe saw. An activation
-// that costs nothing has the ratio inf. docs/tables.md explains every column.
+// Ids are those of the graph's file. `rank` is the index in the graph's own order. `live_bytes`
+// comes from the simulator, `active_*` from the probe. An activation that costs nothing has the
+// ratio inf. docs/tables.md explains every column.
 
 #include <cstdint>
 #include <filesystem>
@@ -96,7 +96,7 @@ inline constexpr auto activation_stats_columns =
                csv_column("recompute_nodes", &ActivationStats::recompute_nodes),
                csv_column("recompute_sources", &ActivationStats::recompute_sources)};
 
-/// In the graph's own order. Throws Errc::bad_schedule where that cannot be run.
+/// In the graph's own order. Throws Errc::bad_schedule if that order cannot be run.
 [[nodiscard]] inline std::vector<NodeStats> node_stats(const Profile& profile) {
   const StepGraph& graph = profile.graph;
   const MemoryAnalysis memory = analyse_memory(graph);
@@ -151,7 +151,7 @@ inline constexpr auto activation_stats_columns =
   return rows;
 }
 
-/// Writes both tables into a folder, which is made where it does not exist. Throws Errc::io.
+/// Writes both tables into a folder, and makes the folder if it does not exist. Throws Errc::io.
 inline void write_stats_files(const std::filesystem::path& folder, const std::string& prefix,
                               const Profile& profile,
                               const std::vector<ActivationMetrics>& metrics) {

@@ -1,6 +1,6 @@
 #pragma once
-// A Chart is one SVG picture with axes, for light and dark, that stays small however many points it
-// is given.
+// A Chart is one SVG picture with axes, for light and dark mode, that stays small for any number of
+// points.
 //
 // ```cpp
 // Chart chart{{.title = "Node runtime", .x_label = "rank", .unit = AxisUnit::microseconds},
@@ -12,13 +12,13 @@
 //
 //      150 us ┤
 //      100 us ┤ ██
-//       50 us ┤ ██        ┆ backward         one column a point; where there are more points than pixels, the largest of
+//       50 us ┤ ██        ┆ backward         one column per point; with more points than pixels, the largest of
 //        0 us ┤ ██ ▁▁ ▂▂  ┆                  those that share a pixel
 //             └──────────────
 //               0  1  2
 //
-// No scripts, no fonts, nothing from elsewhere. Colours follow the reader's preference
-// (prefers-color-scheme).
+// A Chart has no scripts and no fonts, and loads nothing. Its colours follow the reader's
+// preference (prefers-color-scheme).
 
 #include <algorithm>
 #include <array>
@@ -56,19 +56,19 @@ struct LegendEntry {
   std::string color{}, label{};
 };
 
-/// Places for marks on an axis from 0: 1, 2 or 5 times a power of ten apart, in units that suit its
-/// end.
+/// Positions of marks on an axis from 0: 1, 2 or 5 times a power of ten apart, in units that suit
+/// the axis's end.
 struct AxisTicks {
   std::vector<double> at{};
   double step = 1;
-  double unit = 1;  ///< what a mark's number is divided by
+  double unit = 1;  ///< divisor of a mark's number
   std::string suffix{};
 
   [[nodiscard]] double end() const { return at.back(); }
   [[nodiscard]] std::string label(std::size_t i) const;
 };
 
-/// `most` is how many steps there may be.
+/// `most`: the largest number of intervals.
 [[nodiscard]] inline AxisTicks axis_ticks(double max, AxisUnit unit, int most = 6) {
   AxisTicks t;
   if (!(max > 0)) max = 1;
@@ -95,7 +95,7 @@ struct AxisTicks {
   return t;
 }
 
-/// A number as short as `digits` after the point allow.
+/// A number with at most `digits` digits after the point, without trailing zeros.
 [[nodiscard]] inline std::string short_number(double x, int digits) {
   std::array<char, 64> buffer;
   auto result = std::to_chars(buffer.data(), buffer.data() + buffer.size(), x,
@@ -115,8 +115,8 @@ inline std::string AxisTicks::label(std::size_t i) const {
   return short_number(at[i] / unit, std::min(digits, 12)) + suffix;
 }
 
-/// Which of many points to draw where there is room for `room`: of those that share a place, the
-/// one with the largest value.
+/// The points to draw if there are `room` places: of the points that share a place, the one with
+/// the largest value.
 [[nodiscard]] inline std::vector<std::size_t> largest_in_each(std::span<const double> values,
                                                               std::size_t room) {
   std::vector<std::size_t> picked;
@@ -130,8 +130,8 @@ inline std::string AxisTicks::label(std::size_t i) const {
   return picked;
 }
 
-/// The opening tag with the styles that all pictures share, an empty sheet, a title and a line
-/// below it.
+/// The opening tag with the styles that all pictures share, a background, a title and a line below
+/// it.
 [[nodiscard]] inline std::string svg_begin(double width, double height, std::string_view title,
                                            std::string_view subtitle) {
   constexpr std::string_view style =
@@ -169,7 +169,7 @@ class Chart {
   static constexpr double width = 1200, height = 420;
   static constexpr double left = 92, right = 24, top = 62, bottom = 52;
   static constexpr double plot_width = width - left - right, plot_height = height - top - bottom;
-  /// More points than this share columns.
+  /// If there are more points, several share a column.
   static constexpr std::size_t room = static_cast<std::size_t>(plot_width);
 
   Chart(ChartText text, ChartRange range)
@@ -177,7 +177,7 @@ class Chart {
         x_max_(range.x_max > 0 ? range.x_max : 1),
         y_(axis_ticks(range.y_max, text_.unit)) {}
 
-  /// One column a value. `colors` has one colour for all, or one each.
+  /// One column per value. `colors` has one colour for all, or one for each.
   void columns(std::span<const double> values, const std::vector<std::string_view>& colors) {
     const std::vector<std::size_t> picked = largest_in_each(values, room);
     std::vector<std::pair<std::string_view, std::string>> paths;
@@ -198,7 +198,7 @@ class Chart {
       body_ += "<path fill=\"" + std::string(color) + "\" d=\"" + path + "\"/>\n";
   }
 
-  /// Areas on top of each other: series[s][i] is what series s adds at point i.
+  /// Stacked areas: series[s][i] is the part of series s at point i.
   void stacked_steps(const std::vector<std::vector<double>>& series,
                      const std::vector<std::string_view>& colors) {
     if (series.empty()) return;
@@ -222,7 +222,7 @@ class Chart {
     }
   }
 
-  /// A line over the whole width; point i of n stands at (i + 1/2) / n.
+  /// A line over the whole width; point i of n is at (i + 1/2) / n.
   void curve(std::span<const double> values, std::string_view color) {
     const std::vector<std::size_t> picked = largest_in_each(values, room / 2);
     body_ += "<path fill=\"none\" stroke-width=\"2\" stroke-linejoin=\"round\" stroke=\"" +
@@ -244,7 +244,7 @@ class Chart {
              markup_text(tooltip) + "</title></rect>\n";
   }
 
-  /// A dashed line at x, with a word beside it.
+  /// A dashed line at x, with a word next to it.
   void vertical(double x, std::string_view text) {
     const double at = x_of(x);
     const bool flip = at > left + plot_width * 0.85;
@@ -287,7 +287,7 @@ class Chart {
     return left + plot_width * static_cast<double>(p) / static_cast<double>(places);
   }
 
-  // Marks stand over whatever is drawn, so each has a halo in the colour of the paper.
+  // Marks are drawn over everything else, so each has a halo in the background colour.
   void mark_line(const std::string& kind, const std::string& path) {
     marks_ += "<path class=\"halo\" d=\"" + path + "\"/><path class=\"" + kind + "\" d=\"" + path +
               "\"/>\n";
@@ -300,7 +300,7 @@ class Chart {
         "<text aria-hidden=\"true\" class=\"halo" + rest + "<text class=\"" + kind + rest + "\n";
   }
 
-  // With guesses at how wide text is.
+  // Estimates the width of the text.
   static double width_of(const LegendEntry& entry) {
     return 7.2 * static_cast<double>(entry.label.size()) + 38;
   }
@@ -313,7 +313,7 @@ class Chart {
     return 16 + 9.5 * static_cast<double>(text_.title.size()) + legend_width() <= width - right;
   }
 
-  // At the right of the title where there is room for it, else on a line of its own.
+  // To the right of the title if there is space, else on a line of its own.
   void add_legend(std::string& out) const {
     const double y = legend_fits() ? 24 : 43 + legend_line;
     double x = legend_fits() ? width - right - legend_width() : 16;

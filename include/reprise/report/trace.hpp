@@ -1,6 +1,6 @@
 #pragma once
-// A step as a trace for ui.perfetto.dev or chrome://tracing: nodes as slices one after another,
-// live bytes as counters.
+// write_trace() writes a step as a trace for ui.perfetto.dev or chrome://tracing: nodes as
+// consecutive slices, live bytes as counters.
 //
 // ```cpp
 // std::ofstream trace{"step.trace.json"};
@@ -12,10 +12,11 @@
 //   {"name":"live bytes","ph":"C","pid":1,"tid":1,"ts":120.5,"args":{"bytes":12352}}
 //   {"name":"live bytes by role","ph":"C","pid":1,"tid":1,"ts":120.5,"args":{"buffer":64,"input":4096,"activation":8192}}
 //
-// Times are the nodes' times laid end to end, bytes are the simulator's: a picture of the schedule,
-// not a log of one run. The format is Chrome's JSON trace event format; times are in microseconds,
-// on a grid of 1/8: exact in binary and in whole nanoseconds, so that no reader's rounding makes
-// neighbours overlap (Perfetto drops what does). `time_us` is the node's own.
+// Times are the nodes' times one after the other, bytes are the simulator's: a picture of the
+// schedule, not a log of one run. The format is Chrome's JSON trace event format. Times are in
+// microseconds on a grid of 1/8, which is exact in binary and in nanoseconds. No reader's rounding
+// then makes neighbours overlap (Perfetto drops overlapping slices). `time_us` is the node's own
+// time.
 
 #include <array>
 #include <cmath>
@@ -63,7 +64,7 @@ class TraceEvents {
   std::string text_;
 };
 
-/// Throws Errc::bad_schedule where the schedule cannot be run, Errc::io where the stream fails.
+/// Throws Errc::bad_schedule if the schedule cannot be run, Errc::io if the stream fails.
 inline void write_trace(std::ostream& out, const StepGraph& graph,
                         std::span<const NodeId> schedule) {
   const Simulation run = simulate(graph, schedule);
