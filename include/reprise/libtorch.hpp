@@ -1,5 +1,5 @@
 #pragma once
-// Everything that works with LibTorch. Including it installs the counting allocator
+// Includes everything that works with LibTorch, and installs the counting allocator
 // (libtorch/device/cpu/counting_allocator.hpp).
 
 #include <reprise/libtorch/checkpoint.hpp>

@@ -1,19 +1,20 @@
 #pragma once
-// The pipeline without LibTorch, in the order in which data flows: graph, profile, plan, rewrite.
+// Includes the pipeline without LibTorch, in the order in which data flows: graph, profile, plan,
+// rewrite.
 //
-// Headers that are expensive to compile, or that few programs need, are apart (what a header costs:
-// docs/results/compile_time.md):
+// Headers that are expensive to compile, or that few programs need, are separate
+// (docs/results/compile_time.md has the cost of each header):
 //   reprise/report.hpp                     pages, plots, tables, pictures, listings
 //   reprise/graph/json.hpp                 graphs in files: nlohmann_json
 //   reprise/profile/transfer_times.hpp     transfer times in graph files: nlohmann_json
 //   reprise/plan/plan_file.hpp             plans in files: nlohmann_json, <filesystem>
 //   reprise/base/free_memory.hpp           the machine's memory: <filesystem>
-//   reprise/graph/dependency_order.hpp     an order in which everything can run
+//   reprise/graph/dependency_order.hpp     an order in which all nodes can run
 //   reprise/pack/                          a plan's buffers in one arena
-//   reprise/plan/step_plans.hpp            plans that need more than one call of a planner
+//   reprise/plan/step_plans.hpp            plans that need several calls of a planner
 //   reprise/plan/eviction.hpp              EvictionPolicy: what to evict without a plan
 //
-// Programs that train include <reprise/libtorch.hpp>, which brings what it needs of all this.
+// Programs that train include <reprise/libtorch.hpp>, which includes what it needs of these.
 
 #include <reprise/base/error.hpp>
 #include <reprise/base/hash_bytes.hpp>

@@ -1,5 +1,5 @@
 #pragma once
-// One exception type for the whole library.
+// Error is the one exception type of the whole library.
 //
 // A message says what was found, where (node id and name, field and offset), and what to do about
 // it:
@@ -9,7 +9,7 @@
 //                              "every id in inputs must stand in values");
 // ```
 //
-// Whatever throws leaves nothing half done.
+// A function that throws leaves nothing half done.
 
 #include <stdexcept>
 #include <string>
@@ -19,16 +19,16 @@
 
 namespace reprise::base {
 
-/// What kind of thing went wrong; the message says the rest.
+/// The kind of error; the message has the details.
 enum class Errc {
   bad_argument,        ///< a call's argument is out of its range
-  bad_format,          ///< a file is not what it says it is
+  bad_format,          ///< a file does not have the format that it claims
   bad_graph,           ///< a graph breaks a rule of the format
-  bad_schedule,        ///< a schedule cannot be run, or its claims are not true
+  bad_schedule,        ///< a schedule cannot be run, or its claims are wrong
   budget_unreachable,  ///< no schedule was found inside the budget
-  capture_failed,      ///< a step cannot be recorded and run again
+  capture_failed,      ///< a step cannot be recorded and replayed
   cancelled,           ///< the caller asked to stop
-  recompute_failed,    ///< a checkpointed region cannot be computed again as it was
+  recompute_failed,    ///< a checkpointed region cannot be recomputed as it was
   io,                  ///< a file could not be read or written
 };
 

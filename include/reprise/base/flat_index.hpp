@@ -1,15 +1,15 @@
 #pragma once
-// Which number a key was given, in one array without a node of memory for each: what the recorder
-// asks for every operand of every op.
+// FlatIndex maps keys to numbers in one array, without an allocation per key. The recorder asks it
+// for every operand of every op.
 //
 // ```cpp
 // FlatIndex index;
-// index.insert(key, 7);        // where the key is new
-// index.find(key);             // 7; FlatIndex::none for one that was never inserted
+// index.insert(key, 7);        // if the key is new
+// index.find(key);             // 7; FlatIndex::none for an unknown key
 // index.assign(key, 9);        // new or not: 9 from now on
 // ```
 //
-// Open addressing, at most half full. Nothing is ever taken out again: keys live as long as the
+// Open addressing, at most half full. Keys are never removed, because they live as long as the
 // step.
 
 #include <cstddef>
@@ -30,16 +30,16 @@ class FlatIndex {
     return slots_[place_of(slots_, key)].number;
   }
 
-  /// Leaves a key that is there already what it was. `number` is not `none`.
+  /// Does not change the number of a known key. `number` is not `none`.
   void insert(std::uint64_t key, std::uint32_t number) {
     if (Slot& slot = slot_for(key); slot.number == none) fill(slot, key, number);
   }
-  /// Gives a key that is there already another number.
+  /// Also changes the number of a known key.
   void assign(std::uint64_t key, std::uint32_t number) {
     if (Slot& slot = slot_for(key); slot.number == none) fill(slot, key, number);
     else slot.number = number;
   }
-  /// Takes memory for so many keys at once.
+  /// Reserves memory for `keys` keys.
   void reserve(std::size_t keys) {
     while (2 * (keys + 1) > slots_.size()) grow();
   }
@@ -50,8 +50,8 @@ class FlatIndex {
     std::uint32_t number = none;  // none: free
   };
 
-  // The slot that holds the key, or the free one where it belongs. Keys are addresses and counters:
-  // multiplied, so that the upper bits depend on all of them.
+  // The slot with the key, or the free slot for it. Keys are addresses and counters: they are
+  // multiplied so that the upper bits depend on all bits.
   static std::size_t place_of(const std::vector<Slot>& slots, std::uint64_t key) {
     const std::size_t mask = slots.size() - 1;
     std::size_t at = static_cast<std::size_t>((key * 0x9E3779B97F4A7C15ull) >> 32) & mask;

@@ -1,9 +1,10 @@
 #pragma once
-// How much memory the process can still take before the system refuses or kills it.
+// free_memory() is the number of bytes that the process can still allocate before the system
+// refuses or kills it.
 //
-//   free_memory()       12 GiB: the smaller of what the machine has left (MemAvailable) and what the control group leaves
+//   free_memory()       12 GiB: the smaller of the machine's free memory (MemAvailable) and the control group's
 //
-// Linux only: elsewhere, and where neither can be read, 0: not known.
+// Linux only: 0 on other systems, and if neither number can be read.
 
 #include <algorithm>
 #include <filesystem>
@@ -15,7 +16,7 @@
 
 namespace reprise::base {
 
-/// The number in a file of one line; none for "max", or where there is no such file.
+/// The number in a file of one line; empty for "max", or if the file does not exist.
 inline std::optional<Bytes> number_in(const std::filesystem::path& file) {
   std::int64_t bytes = 0;
   std::ifstream in(file);

@@ -1,6 +1,6 @@
 #pragma once
-// A quick hash of contents, to tell whether they are the same again. Not for keeping: it depends on
-// the machine's byte order.
+// hash_bytes() is a fast hash that tells whether contents have changed. Do not store it: it depends
+// on the machine's byte order.
 //
 // ```cpp
 // std::uint64_t hash = hash_bytes(first);

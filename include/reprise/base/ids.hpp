@@ -1,6 +1,6 @@
 #pragma once
-// Strong ids: an index into one of a StepGraph's arrays that cannot be mistaken for an index into
-// another.
+// NodeId, ValueId and StorageId are strong ids: an index into one array of a StepGraph cannot be
+// used for another array.
 //
 // ```cpp
 // NodeId n{3};               // the fourth node
@@ -24,7 +24,7 @@ struct Id {
   constexpr Id() = default;
   constexpr explicit Id(std::size_t i) : index(static_cast<std::uint32_t>(i)) {}
 
-  /// An id that names nothing; what a default-constructed id is.
+  /// The invalid id, which is also the default.
   [[nodiscard]] static constexpr Id none() { return {}; }
   [[nodiscard]] constexpr bool valid() const {
     return index != std::numeric_limits<std::uint32_t>::max();
@@ -34,7 +34,7 @@ struct Id {
 
 using NodeId = Id<struct NodeTag>;        ///< an op of the step, in the graph's own order
 using ValueId = Id<struct ValueTag>;      ///< one version of a tensor
-using StorageId = Id<struct StorageTag>;  ///< what owns bytes
+using StorageId = Id<struct StorageTag>;  ///< an allocation of bytes
 
 }  // namespace reprise::base
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the library says while it works: nothing, unless asked.
+// Log writes the library's notices and reports: nothing, unless asked.
 //
 //   REPRISE_LOG=info ./train                  to stderr: notices, and what was captured and planned
 // ```cpp
@@ -22,13 +22,13 @@ namespace reprise::base {
 
 enum class LogLevel : std::uint8_t {
   quiet,  ///< nothing
-  /// what a user should know: a step that cannot be run from its graph, a budget that is met only
-  /// by moving out
+  /// facts that a user should know: a step cannot be replayed, or keeps its budget by spilling
+  /// alone
   notice,
-  info,  ///< also what was captured, planned, checked
+  info,  ///< also every capture, plan and check
 };
 
-/// What REPRISE_LOG says: quiet, notice, info; anything else that is set means notice.
+/// The level in REPRISE_LOG: quiet, notice, info; any other text means notice.
 [[nodiscard]] inline LogLevel log_level_of_environment() {
   const char* text = std::getenv("REPRISE_LOG");
   if (text == nullptr) return LogLevel::quiet;

@@ -1,13 +1,14 @@
 #pragma once
-// Rooms: which room sees the names of which others.
+// Rooms are the folders of include/reprise: this header says which room sees the names of which
+// others.
 //
-//   reprise::                 what users write: docs/api.md lists these names
-//   reprise::planning::       what the room plan/ is made of: for those who read or extend the library
+//   reprise::                 names that users write: docs/api.md lists them
+//   reprise::planning::       names of the room plan/: for readers and authors of extensions
 //
-// Each folder of include/reprise is a room with a namespace of its own; its headers export the
-// public names into reprise at their ends. A room sees the names of the rooms below, as
-// test/layers.cmake has the rooms for includes, with two exceptions: pipeline/ and
-// libtorch/pipeline/ share a namespace, and the front headers that users include see all rooms.
+// Each folder of include/reprise is a room with its own namespace. A header exports its public
+// names into reprise at its end. A room sees the names of the rooms below it, by the same table as
+// for includes (test/layers.cmake), with two exceptions. pipeline/ and libtorch/pipeline/ share a
+// namespace, and the front headers see all rooms.
 
 namespace reprise {
 

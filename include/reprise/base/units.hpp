@@ -1,5 +1,5 @@
 #pragma once
-// Bytes and microseconds: typed where they are passed, bare where they are stored in bulk, printed
+// Bytes and Microseconds are typed numbers: typed in interfaces, plain in large arrays, printed
 // with units.
 //
 // ```cpp
@@ -38,7 +38,7 @@ struct Bytes {
   friend constexpr Bytes operator-(Bytes a, Bytes b) { return {a.count - b.count}; }
 };
 
-/// Measured or predicted time. A plain double so that sums and ratios stay exact to read in files.
+/// Measured or predicted time. A plain double, so that sums and ratios stay readable in files.
 struct Microseconds {
   double count = 0;
 
@@ -90,7 +90,7 @@ constexpr Bytes operator""_GiB(unsigned long long n) {
   return text;
 }
 
-/// Exact, with the unit: what a failed test or a log line should show.
+/// Exact, with the unit, for failed tests and log lines.
 inline std::ostream& operator<<(std::ostream& out, Bytes bytes) {
   return out << bytes.count << " B";
 }
@@ -98,31 +98,31 @@ inline std::ostream& operator<<(std::ostream& out, Microseconds time) {
   return out << time.count << " us";
 }
 
-/// So many percent, rounded up. The product comes before the quotient: 80 % of 1000 is 800, not the
+/// `percent` % of `whole`, rounded up. Multiplies before it divides: 80 % of 1000 is 800, not the
 /// 801 that 0.8 × 1000 may round up to.
 [[nodiscard]] inline Bytes share_of(double percent, Bytes whole) {
-  // more than any machine has, and sums of two still fit
+  // more than any machine has, and the sum of two still fits
   constexpr auto most = static_cast<long double>(std::int64_t{1} << 62);
   return {static_cast<std::int64_t>(std::min(
       most,
       std::ceil(static_cast<long double>(percent) * static_cast<long double>(whole.count) / 100)))};
 }
 
-/// A size as people write it: so many bytes, or a share of something known later.
+/// A size as people write it: a number of bytes, or a share of a number that is known later.
 struct Size {
   Bytes bytes{};
   double percent = 0;
   bool relative = false;
 
-  /// `whole` is what 100 % means. A share is rounded up, as the plan format says.
+  /// `whole` is 100 %. A share is rounded up, as the plan format requires.
   [[nodiscard]] Bytes resolve(Bytes whole) const {
     if (!relative) return bytes;
     return share_of(percent, whole);
   }
 };
 
-/// Reads "1500000", "512KiB", "4 GiB", "2GB" or "50%". Throws Errc::bad_argument with the text that
-/// it was given.
+/// Reads "1500000", "512KiB", "4 GiB", "2GB" or "50%". Throws Errc::bad_argument with the given
+/// text.
 [[nodiscard]] inline Size parse_size(std::string_view text) {
   const auto fail = [&](const char* why) {
     return Error(Errc::bad_argument, "size '" + std::string(text) + "': " + why +

@@ -1,5 +1,5 @@
 #pragma once
-// UTF-8 and what is not, and text that may stand in a message.
+// Checks UTF-8, and makes any text printable in a message.
 //
 //   is_utf8("\xff")                false: such a name has no JSON form
 //   printable("a\nb")              a?b
@@ -12,8 +12,8 @@
 
 namespace reprise::base {
 
-/// Length of the UTF-8 sequence at the start of the text; 0 where it is not one (truncated,
-/// overlong, a surrogate, past U+10FFFF).
+/// Length of the UTF-8 sequence at the start of the text; 0 if it is invalid (truncated, overlong,
+/// a surrogate, past U+10FFFF).
 [[nodiscard]] constexpr std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -37,8 +37,8 @@ namespace reprise::base {
   return true;
 }
 
-/// For messages: control characters and what is not UTF-8 become '?', and the text is cut at `most`
-/// bytes.
+/// For messages: control characters and bytes that are not UTF-8 become '?', and the text is cut at
+/// `most` bytes.
 [[nodiscard]] inline std::string printable(std::string_view text, std::size_t most = 60) {
   std::string out;
   while (!text.empty()) {
@@ -51,7 +51,7 @@ namespace reprise::base {
   return out;
 }
 
-/// The text as it is where it is UTF-8; else what is not, and control characters, become '?'.
+/// The text itself if it is UTF-8. Otherwise invalid bytes and control characters become '?'.
 [[nodiscard]] inline std::string as_utf8(std::string_view text) {
   return is_utf8(text) ? std::string(text) : printable(text, text.size());
 }

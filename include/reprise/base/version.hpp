@@ -1,5 +1,5 @@
 #pragma once
-// The version, written down once: CMakeLists.txt reads the three numbers from here.
+// The version of the library; CMakeLists.txt reads the three numbers from here.
 //
 // ```cpp
 // static_assert(reprise::version == reprise::Version{0, 1, 0});
@@ -17,7 +17,7 @@
 namespace reprise::base {
 
 struct Version {
-  int major_number = 0;  ///< not `major`: <sys/types.h> may define that as a macro
+  int major_number = 0;  ///< not `major`: <sys/types.h> may define a macro with that name
   int minor_number = 0;
   int patch_number = 0;
 

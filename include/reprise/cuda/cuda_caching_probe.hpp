@@ -1,22 +1,22 @@
 #pragma once
-// What LibTorch's caching allocator has handed out on a CUDA device around each op, from its own
-// statistics.
+// CudaCachingProbe reads the bytes of LibTorch's caching allocator on a CUDA device around each op,
+// from the allocator's own statistics.
 //
 //   Profiler<CudaEventTimer, CudaCachingProbe> profiler;                          // bytes as requested
 //   CudaCachingProbe probe{0, CudaBytes::allocated};                              // device 0, as the allocator rounds them
 //
-// Exact     before, peak and after of an op on this device, to the byte. The allocator counts when the host asks for memory and
-//           gives it back, under one lock, whatever the device is doing then; and its peak is set to what is held at the start of
-//           every op, so that it is that op's alone. The run's peak is the largest of these and of what was seen between ops.
-// Not       - other threads: what they hold is counted too, and a peak that rises and falls between reading and resetting is lost
-//           - `requested` keeps a block that other streams used (record_stream) until they are known to be done with it;
-//             `allocated` drops it at once
-//           - `allocated` is what blocks measure: rounded up to 512 bytes, and by up to a megabyte where a cached block is not worth
-//             splitting, so it can differ from run to run
-//           - memory that the allocator has cached, and what was not taken through it: the CUDA context, NCCL, a library's own cudaMalloc
-//           - the backend cudaMallocAsync does not know what was requested: `allocated` is used, and is what the driver's pool says
-// A trace   the peaks that LibTorch reports (max_memory_allocated and its kin) start anew with every op: the API can reset a peak,
-//           but not put the old one back.
+//   Exact     before, peak and after of an op on this device, to the byte. The allocator counts when the host allocates and frees
+//             memory, under one lock, independently of the device's work. Its peak is reset to the present bytes at the start of
+//             every op, so that it is this op's alone. The run's peak is the largest of these and of the readings between ops.
+//   Not       - other threads: their bytes are counted too, and a peak that rises and falls between reading and resetting is lost
+//             - `requested` includes a block that other streams used (record_stream) until they are known to be done with it;
+//               `allocated` drops it at once
+//             - `allocated` counts the blocks' sizes: rounded up to 512 bytes, and by up to a megabyte if a cached block is not worth
+//               splitting, so it can differ from run to run
+//             - memory that the allocator has cached, and memory of other sources: the CUDA context, NCCL, a library's own cudaMalloc
+//             - the backend cudaMallocAsync does not know the requested bytes: `allocated` is used, by the driver's pool
+//   A trace   the peaks that LibTorch reports (max_memory_allocated and similar) start anew with every op: the API can reset a peak,
+//             but not restore the old one.
 
 #include <cstddef>
 #include <cstdint>
@@ -28,15 +28,15 @@
 
 namespace reprise::cuda {
 
-/// Which of the allocator's counts.
+/// The allocator's count to read.
 enum class CudaBytes : std::uint8_t {
-  requested,  ///< what tensors asked for: what a graph's bytes are compared with
-  allocated,  ///< what blocks were handed out for that
+  requested,  ///< bytes that tensors asked for, as in a graph
+  allocated,  ///< bytes of the blocks for them
 };
 
 class CudaCachingProbe {
  public:
-  /// `device`: -1 for the one that is current when a run begins.
+  /// `device`: -1 for the current device when a run begins.
   explicit CudaCachingProbe(c10::DeviceIndex device = -1, CudaBytes counted = CudaBytes::requested)
       : wanted_(device), asked_(counted) {}
 
@@ -67,7 +67,7 @@ class CudaCachingProbe {
     Bytes current, peak;
   };
 
-  // Every look counts for the run's peak: the next reset would forget it.
+  // Every reading counts for the run's peak, because the next reset would forget it.
   Held look() {
     const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device_);
     const auto& stat = (counted_ == CudaBytes::requested ? stats.requested_bytes

@@ -1,13 +1,14 @@
 #pragma once
-// A mark in a CUDA stream: the device notes the time when it gets there, the host goes on at once.
+// A CudaEvent is a mark in a CUDA stream: the device notes the time when it reaches the mark, and
+// the host does not wait.
 //
 //   CudaEvent begin{device}, end{device};
 //   begin.record(stream);  launch(kernel, stream);  end.record(stream);    // the host does not wait
 //   end.wait();                                                            // now it does
 //   end.since(begin);                                                      // Microseconds{41.5}
 //
-// LibTorch has such a class too, but where it is declared changes from version to version, and its
-// ATen header asks for the whole toolkit.
+// LibTorch has such a class too, but its header changes from version to version, and its ATen
+// header needs the whole toolkit.
 
 #include <utility>
 
@@ -21,7 +22,7 @@ namespace reprise::cuda {
 
 class CudaEvent {
  public:
-  /// Belongs to the device, and can be recorded on its streams alone.
+  /// Belongs to the device, and can only be recorded on its streams.
   explicit CudaEvent(c10::DeviceIndex device) {
     const c10::cuda::CUDAGuard guard(device);
     C10_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDefault));
@@ -39,7 +40,7 @@ class CudaEvent {
     C10_CUDA_CHECK(cudaEventRecord(event_, stream.stream()));
   }
 
-  /// Returns when the device has got here.
+  /// Returns when the device has reached the mark.
   void wait() const { C10_CUDA_CHECK(cudaEventSynchronize(event_)); }
 
   /// Both must have been recorded and waited for.

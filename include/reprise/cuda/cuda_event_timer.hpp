@@ -1,18 +1,18 @@
 #pragma once
-// Times of ops on a CUDA device: one event before and one after each op, on the stream that is
-// current, read when the run is over. The host does not wait between two ops, so the device works
-// as it does when nobody looks.
+// CudaEventTimer measures the times of ops on a CUDA device: one event before and one after each
+// op, on the current stream, read after the run. The host does not wait between two ops, so the
+// device works as without a timer.
 //
 //   host      start(0) conv stop(0) start(1) relu stop(1) …   end_run(): waits once, then reads
 //   stream    ──●━━━━━━━ conv ━━━━━━━●─●━ relu ━●──────────▶   times: conv 310.5 us, relu 41.0 us
 //             begin 0           end 0  begin 1  end 1
 //
-// Events resolve half a microsecond. Where the device is faster than the host that feeds it, an
-// op's time has the wait for its first kernel in it: a short op looks as long as its launch. An op
-// that uses more streams is timed whole if it joins them with the current one, as LibTorch's ops
-// do.
+// Events have a resolution of half a microsecond. If the device is faster than the host, an op's
+// time includes the wait for its first kernel: a short op seems as long as its launch. An op that
+// uses several streams is timed correctly if it joins them with the current stream, as LibTorch's
+// ops do.
 //
-// Events are kept from run to run. Errors are c10::Error, as everywhere in LibTorch's CUDA code.
+// Events are reused in later runs. Errors are c10::Error, as everywhere in LibTorch's CUDA code.
 
 #include <cstddef>
 #include <vector>
@@ -27,7 +27,7 @@ namespace reprise::cuda {
 
 class CudaEventTimer {
  public:
-  /// `device`: the one that the ops run on; -1 for what is current when a run begins.
+  /// `device`: the device of the ops; -1 for the current device when a run begins.
   explicit CudaEventTimer(c10::DeviceIndex device = -1) : wanted_(device) {}
 
   void begin_run(std::size_t occurrences) {
@@ -45,13 +45,13 @@ class CudaEventTimer {
     pairs_[i].ended = true;
   }
 
-  /// Returns when the device has finished what was timed.
+  /// Returns when the device has finished the timed ops.
   void wait() const {
     for (std::size_t i = 0; i < occurrences_; ++i)
       if (pairs_[i].ended) pairs_[i].end.wait();
   }
 
-  /// 0 for what was not timed in this run.
+  /// 0 for an op that was not timed in this run.
   [[nodiscard]] std::vector<Microseconds> end_run() const {
     wait();
     std::vector<Microseconds> times(occurrences_);

@@ -1,15 +1,16 @@
 #pragma once
-// Host memory that a device's storages are moved to, with the time that each way really takes: on
-// CUDA, what libtorch/device/cpu/spill_file.hpp is on the CPU. The memory is pinned, so that the
-// device copies at its full rate, and kept for reuse: pinning takes longer than copying.
+// A HostMover spills a device's storages to host memory, and measures the time of each transfer: on
+// CUDA, it is what libtorch/device/cpu/spill_file.hpp is on the CPU. The memory is pinned, so that
+// the device copies at its full rate. It is kept for reuse, because pinning takes longer than
+// copying.
 //
 //   HostMover host{0};
-//   HostMover::Place place = host.write(data, bytes);     // place.time: how long the device took
+//   HostMover::Place place = host.write(data, bytes);     // place.time: the time that the device needed
 //   Microseconds back = host.read(place, data);
-//   host.release(place);                                  // the next write of at most as many bytes goes there
+//   host.release(place);                                  // a later write of at most as many bytes may use it
 //
-// A copy stands in the stream that is current, after whatever made the bytes, and has been done
-// when the call returns: the device's memory can be given away at once.
+// A copy runs in the current stream, after the op that made the bytes, and has finished when the
+// call returns: the device's memory can be freed at once.
 
 #include <cstddef>
 #include <cstdint>
@@ -30,12 +31,12 @@ class HostMover {
  public:
   struct Place {
     void* host = nullptr;
-    std::size_t bytes = 0;  ///< as written
-    std::size_t room = 0;   ///< what the place can hold
-    Microseconds time{};    ///< what writing took
+    std::size_t bytes = 0;  ///< written bytes
+    std::size_t room = 0;   ///< capacity of the place
+    Microseconds time{};    ///< time of the write
   };
 
-  /// `device`: -1 for the one that is current now.
+  /// `device`: -1 for the current device.
   explicit HostMover(c10::DeviceIndex device = -1)
       : device_(device >= 0 ? device : c10::cuda::current_device()),
         begin_(device_),
@@ -46,7 +47,7 @@ class HostMover {
   HostMover(const HostMover&) = delete;
   HostMover& operator=(const HostMover&) = delete;
 
-  /// Throws c10::Error where no more host memory can be pinned; nothing is then kept.
+  /// Throws c10::Error if no more host memory can be pinned; nothing has changed then.
   [[nodiscard]] Place write(const void* from_device, std::size_t bytes) {
     Place place = take(bytes);
     try {
@@ -58,15 +59,15 @@ class HostMover {
     return place;
   }
 
-  /// Returns how long it took.
+  /// Returns the time of the transfer.
   Microseconds read(const Place& place, void* to_device) {
     return copy(to_device, place.host, place.bytes, cudaMemcpyHostToDevice);
   }
 
-  /// Gives the place back. What was written there may be overwritten.
+  /// Frees the place. A later write may overwrite its contents.
   void release(const Place& place) { free_.emplace(place.room, place.host); }
 
-  /// How much host memory is pinned.
+  /// Bytes of pinned host memory.
   [[nodiscard]] Bytes size() const { return size_; }
 
  private:

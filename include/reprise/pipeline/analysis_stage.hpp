@@ -1,10 +1,11 @@
 #pragma once
-// The first stage of a pipeline: what the graph says of the step before anything is planned.
+// AnalysisStage is the first stage of a pipeline: what the graph says about the step before
+// planning.
 //
-//   AdapterAnalysis{}.analyse(graph).memory.floor      no plan is below this, so no budget either
-//   AdapterAnalysis{}.analyse(graph).memory.peak       what the step takes in its own order
+//   AdapterAnalysis{}.analyse(graph).memory.floor      no plan has a smaller peak, so no budget below it is possible
+//   AdapterAnalysis{}.analyse(graph).memory.peak       the peak of the graph's own order
 //
-//   struct Mine { StepAnalysis analyse(const StepGraph& graph) const { … } };      another way to find it out
+//   struct Mine { StepAnalysis analyse(const StepGraph& graph) const { … } };      another implementation
 
 #include <concepts>
 
@@ -25,7 +26,7 @@ concept analyse = requires(const A& analysis, const StepGraph& graph) {
 template <class A>
 concept AnalysisStage = std::movable<A> && analysis_requirement::analyse<A>;
 
-/// True; where A is no AnalysisStage, one line of the compiler's output says what it lacks.
+/// True. If A is no AnalysisStage, one line of the compiler's output says what it lacks.
 template <class A>
 [[nodiscard]] consteval bool is_analysis_stage() {
   static_assert(std::movable<A>,
@@ -45,7 +46,7 @@ struct AdapterAnalysis {
 };
 static_assert(AnalysisStage<AdapterAnalysis>);
 
-/// The null model: of no step anything is known, and no budget is below a floor.
+/// The null model: it knows nothing about the step, and the floor is 0.
 struct NullAnalysis {
   [[nodiscard]] static StepAnalysis analyse(const StepGraph& /*graph*/) { return {}; }
 };

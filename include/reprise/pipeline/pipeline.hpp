@@ -1,6 +1,6 @@
 #pragma once
-// The pipeline: the way of a step from its graph to something that runs inside a budget. TrainStep
-// and MemoryBudget are made of one, and this header is the walk that both take.
+// A Pipeline turns a step's graph into a program that runs inside a budget. TrainStep and
+// MemoryBudget have one, and this header is the walk that both take.
 //
 //   capture ──▶ StepGraph ──▶ analyse ──▶ profile ──▶ plan ──▶ rewrite ──▶ program ──▶ run
 //                             floor, peak   times       Plan      checked, then compiled by the backend
@@ -10,8 +10,8 @@
 //   auto program = Mine{}.compile(captured, {.budget = 4_GiB});        the whole walk, once
 //   Pipeline<>{}.with(Planner<ByteCost, MinCut>{})                     one stage replaced
 //
-// The fronts take the same stages one at a time: times come from steps that run anyway, and plans
-// are made again when headroom or times change (plan/replanner.hpp).
+// The fronts call the same stages one at a time: times come from steps that run anyway, and a step
+// is planned again if headroom or times change (plan/replanner.hpp).
 
 #include <concepts>
 #include <utility>
@@ -53,27 +53,27 @@ class Pipeline<Profiler<T, P>, Planner<Cost, Policy>, Rewriter<Backend>, Analysi
 
   // ── the walk, stage by stage ───────────────────────────────────────────────────────────────────
 
-  /// 1. What the graph says: liveness, the peak of its own order, the floor.
+  /// 1. Analyses the graph: liveness, the peak of its own order, the floor.
   [[nodiscard]] StepAnalysis analyse(const StepGraph& graph) const {
     return analysis_.analyse(graph);
   }
-  /// 2. What every node costs. `step` models ProfilableStep.
+  /// 2. Measures the cost of every node. `step` models ProfilableStep.
   template <class Step>
   [[nodiscard]] Profile profile(Step& step, const ProfileOptions& options = {}) {
     return profiler_.run(step, options);
   }
-  /// 3. Which nodes run again, and when.
+  /// 3. Decides which nodes are recomputed, and when.
   [[nodiscard]] Plan plan(const StepGraph& graph, const PlanRequest& request) const {
     return planner_.plan(graph, request);
   }
-  /// 4. Something that runs: rewritten, checked, compiled by the backend.
+  /// 4. Makes a program: rewritten, checked, compiled by the backend.
   template <class Source>
   [[nodiscard]] typename Backend::Program rewrite(Source& source, const Schedule& schedule) const {
     return rewriter_.rewrite(source, schedule);
   }
 
-  /// All of it. Throws Errc::budget_unreachable where the budget is below the floor, before
-  /// anything runs, or no plan was found.
+  /// The whole walk. Throws Errc::budget_unreachable if the budget is below the floor, before
+  /// anything runs, or if no plan was found.
   template <class Step>
   [[nodiscard]] typename Backend::Program compile(Step& step, const PlanRequest& request,
                                                   const ProfileOptions& options = {}) {

@@ -1,9 +1,9 @@
 #pragma once
-// What a Profiler asks of its policies.
+// Timer, MemProbe and ProfilableStep are the concepts that a Profiler requires.
 //
-//   Timer       begin_run(n); then start(i), stop(i) around occurrence i; end_run() gives n times. So a timer may record marks while
-//               the run goes on and read them afterwards, as CUDA events must.
-//   MemProbe    begin_run(); then begin_op(), end_op() around each op; end_run() gives the peak of the run.
+//   Timer       begin_run(n); then start(i), stop(i) around occurrence i; end_run() returns n times. A timer may therefore record
+//               marks during the run and read them afterwards, as CUDA events must.
+//   MemProbe    begin_run(); then begin_op(), end_op() around each op; end_run() returns the peak of the run.
 //
 // ```cpp
 // struct Tick {  // a Timer: every op takes one microsecond
@@ -16,7 +16,7 @@
 // ```
 //
 // Each requirement is a concept of its own: is_timer(), is_mem_probe() and is_profilable_step()
-// name the one that is not met.
+// name the requirement that is not met.
 
 #include <concepts>
 #include <cstddef>
@@ -46,16 +46,15 @@ concept end_run = requires(T& timer) {
 };
 }  // namespace timer_requirement
 
-/// Timer requires: (1) to be movable; (2) begin_run(n): a run of n occurrences starts; what an
-/// unfinished run left is forgotten;
-/// (3) start(i) and (4) stop(i), right before and after occurrence i; (5) end_run() ->
-/// std::vector<Microseconds>: n times, each finite and not negative. Optional: (6) wait(): returns
-/// when the ops have finished; called before a run's wall time is read.
+/// Timer requires: (1) to be movable; (2) begin_run(n): a run of n occurrences starts, and an
+/// unfinished run is forgotten; (3) start(i) and (4) stop(i), right before and after occurrence i;
+/// (5) end_run() -> std::vector<Microseconds>: n times, each finite and not negative. Optional: (6)
+/// wait(): returns when the ops have finished; called before a run's wall time is read.
 template <class T>
 concept Timer = std::movable<T> && timer_requirement::begin_run<T> && timer_requirement::start<T> &&
     timer_requirement::stop<T> && timer_requirement::end_run<T>;
 
-/// True; where T is no Timer, one line of the compiler's output says what it lacks.
+/// True. If T is no Timer, one line of the compiler's output says what it lacks.
 template <class T>
 [[nodiscard]] consteval bool is_timer() {
   static_assert(std::movable<T>,
@@ -74,7 +73,7 @@ template <class T>
   return Timer<T>;
 }
 
-/// A timer of ops that go on after their call has returned.
+/// A timer for ops that go on after their call has returned.
 template <class T>
 concept WaitingTimer = Timer<T> && requires(T& timer) {
   timer.wait();
@@ -99,15 +98,15 @@ concept end_run = requires(T& probe) {
 };
 }  // namespace mem_probe_requirement
 
-/// MemProbe requires: (1) to be movable; (2) begin_run(): what an unfinished run left is forgotten;
-/// (3) begin_op(), right before an op; (4) end_op() -> MemorySample, right after it, before
-/// anything is freed; (5) end_run() -> Bytes: the most since begin_run.
+/// MemProbe requires: (1) to be movable; (2) begin_run(): an unfinished run is forgotten; (3)
+/// begin_op(), right before an op; (4) end_op() -> MemorySample, right after it, before anything is
+/// freed; (5) end_run() -> Bytes: the maximum since begin_run.
 template <class T>
 concept MemProbe =
     std::movable<T> && mem_probe_requirement::begin_run<T> && mem_probe_requirement::begin_op<T> &&
     mem_probe_requirement::end_op<T> && mem_probe_requirement::end_run<T>;
 
-/// True; where P is no MemProbe, one line of the compiler's output says what it lacks.
+/// True. If P is no MemProbe, one line of the compiler's output says what it lacks.
 template <class P>
 [[nodiscard]] consteval bool is_mem_probe() {
   static_assert(std::movable<P>,
@@ -126,7 +125,8 @@ template <class P>
 
 struct ProfileOptions;
 
-/// What a profiler hands to a runner, for the concept alone: before(i) and after(i) around node i.
+/// The argument that a profiler passes to a runner, for the concept only: before(i) and after(i)
+/// around node i.
 struct AroundArchetype {
   void before(std::size_t /*i*/) {}
   void after(std::size_t /*i*/) {}
@@ -153,17 +153,17 @@ concept complete = requires(Runner<Step>& runner, Profile& profile) {
 };
 }  // namespace profilable_step_requirement
 
-/// ProfilableStep requires: (1) make_runner(step, options), found beside the step's type, which
-/// gives a runner; (2) runner.graph() -> const StepGraph&; (3) runner.run(around): the step once,
-/// around.before(i) and around.after(i) right before and after node i; (4)
-/// runner.complete(profile): what the runner knows beside the profiler. The runner leaves no trace
-/// when it is destroyed.
+/// ProfilableStep requires: (1) make_runner(step, options), found through the step's type, which
+/// returns a runner; (2) runner.graph() -> const StepGraph&; (3) runner.run(around): runs the step
+/// once, with around.before(i) and around.after(i) right before and after node i; (4)
+/// runner.complete(profile): adds the runner's own data. The runner's destructor restores the
+/// step's state.
 template <class Step>
 concept ProfilableStep =
     profilable_step_requirement::has_runner<Step> && profilable_step_requirement::graph<Step> &&
     profilable_step_requirement::run<Step> && profilable_step_requirement::complete<Step>;
 
-/// True; where S is no ProfilableStep, one line of the compiler's output says what it lacks.
+/// True. If S is no ProfilableStep, one line of the compiler's output says what it lacks.
 template <class S>
 [[nodiscard]] consteval bool is_profilable_step() {
   static_assert(profilable_step_requirement::has_runner<S>,

@@ -1,22 +1,24 @@
 #pragma once
-// What every activation is worth: the metrics of the mu-TWO scheduler, from a profile.
+// activation_metrics() computes the metrics of the mu-TWO scheduler for every activation of a
+// profile.
 //
 //   forward    x ──fc1──▶ h1 ──relu1──▶ r1 ──fc2──▶ h2 ──relu2──▶ r2 ──fc3──▶ y ──loss──▶ l          activations of 400 B
 //   us            30          5             20         4             10         2
 //   backward   d_loss 2,  d_fc3 9 + 8,  d_relu2 3,  then d_fc2 reads r1,  d_relu1 reads r1,  d_fc1 reads x
 //
 //   of r1              created relu1, last_forward fc2, first_backward d_fc2, last_backward d_relu1
-//   inactive_time      38 us, from the end of fc2 to the start of d_fc2: what a transfer could hide behind
-//   recompute_nodes    fc1, relu1: backward does not use h1, so it is not there; x is
+//   inactive_time      38 us, from the end of fc2 to the start of d_fc2: a transfer could run during this time
+//   recompute_nodes    fc1, relu1: backward does not use h1, so h1 is not available; x is
 //   recompute_sources  x and fc1's weight
 //   recomp_time        35 us
-//   recomp_memory      800 B: h1 and r1 stand side by side
+//   recomp_memory      800 B: h1 and r1 are live at the same time
 //   recompute_ratio    400 B / 35 us = 11.4: the larger, the better it is to recompute
 //   swap_time          out and in
 //
-// Recomputing is judged with all others kept: whatever else backward reads is there, what it does
-// not read is not. Times are as measured, without floors; an activation that costs nothing to
-// recompute has an infinite ratio, one that cannot be recomputed a ratio of 0.
+// Each recomputation is measured with all other activations kept: everything else that backward
+// reads is available, and nothing else. Times are as measured, without lower bounds. An activation
+// whose recomputation costs nothing has an infinite ratio, one that cannot be recomputed a ratio of
+// 0.
 
 #include <algorithm>
 #include <cstddef>
@@ -46,19 +48,20 @@ struct ActivationMetrics {
   /// from the end of the last forward use to the start of the first backward use
   Microseconds inactive_time{};
   bool recomputable = false;
-  /// in running order; empty where it cannot be recomputed
+  /// in running order; empty if it cannot be recomputed
   std::vector<NodeId> recompute_nodes{};
-  std::vector<ValueId> recompute_sources{};  ///< what they read
+  std::vector<ValueId> recompute_sources{};  ///< values that they read
   Microseconds recomp_time{};
-  /// the most that recomputing holds beyond what is there: intermediates, workspace, the result
+  /// maximum of the additional live bytes during recomputation: intermediates, workspace, the
+  /// result
   Bytes recomp_memory{};
-  double recompute_ratio = 0;  ///< bytes a microsecond
-  Microseconds swap_time{};    ///< out and in; 0 where not known
+  double recompute_ratio = 0;  ///< bytes per microsecond
+  Microseconds swap_time{};    ///< out and in; 0 if not known
   bool operator==(const ActivationMetrics&) const = default;
 };
 
-/// By value: whether backward finds it where nothing is given up. Of each storage that backward
-/// uses, that is the version that it reads first, and every view of it.
+/// By value: whether it is available to backward if nothing is evicted. For each storage that
+/// backward uses, these are the version that backward reads first, and every view of this version.
 [[nodiscard]] inline std::vector<bool> kept_for_backward(const StepGraph& graph,
                                                          std::span<const StorageUse> uses) {
   std::vector<bool> kept(graph.value_count(), false);
@@ -69,8 +72,8 @@ struct ActivationMetrics {
   return kept;
 }
 
-/// The nodes of a cone as a graph of their own: sources are there and cost nothing, `result` is
-/// handed over.
+/// The nodes of a cone as a graph of their own: sources are available and cost nothing, `result` is
+/// the output.
 [[nodiscard]] inline StepGraph cone_graph(const StepGraph& graph, const RecomputeCone& cone,
                                           ValueId result) {
   GraphBuilder b;
@@ -100,15 +103,14 @@ struct ActivationMetrics {
   return std::move(b).build();
 }
 
-/// Bytes a microsecond. Nothing is gained where there are no bytes, and everything where it takes
-/// no time.
+/// Bytes per microsecond: 0 without bytes, infinite without time.
 [[nodiscard]] inline double recompute_ratio(Bytes bytes, Microseconds time) {
   if (bytes == Bytes{0}) return 0;
   return time.count == 0 ? std::numeric_limits<double>::infinity()
                          : static_cast<double>(bytes.count) / time.count;
 }
 
-/// Fills in what recomputing `result` takes. `kept` says what is there.
+/// Adds the cost of recomputing `result`. `kept` says which values are available.
 inline void measure_recomputation(ConeSearch<StepGraph>& cones, ValueId result,
                                   const std::vector<bool>& kept, ActivationMetrics& m) {
   RecomputeCone cone = recompute_cone(cones, result, kept);
@@ -123,7 +125,7 @@ inline void measure_recomputation(ConeSearch<StepGraph>& cones, ValueId result,
   m.recompute_sources = std::move(cone.sources);
 }
 
-/// When each node starts in the graph's own order, in microseconds, and when the last one is done.
+/// The start of each node in the graph's own order, in microseconds, and the end of the last node.
 [[nodiscard]] inline std::vector<double> start_times(const StepGraph& graph) {
   const auto time = [](const Node& n) { return n.time.count; };
   return ranges::views::concat(ranges::views::single(0.0),
@@ -131,15 +133,15 @@ inline void measure_recomputation(ConeSearch<StepGraph>& cones, ValueId result,
          ranges::views::partial_sum | ranges::to<std::vector>();
 }
 
-/// From the end of the node before a dead range to the start of the one behind it; 0 where there is
-/// none.
+/// From the end of the node before a dead range to the start of the node after it; 0 without a dead
+/// range.
 [[nodiscard]] inline Microseconds time_of(std::span<const double> starts, const DeadRange& range) {
   if (!range.after.valid() || range.before <= range.after) return {};
   return {starts[range.before.index] - starts[range.after.index + 1]};
 }
 
-/// One entry an activation, in the order of creation. What backward does not use has no inactive
-/// time; recomputing it means making the value that brought its bytes.
+/// One entry per activation, in the order of creation. An activation that backward does not use has
+/// no inactive time; its recomputation makes the storage's owner.
 [[nodiscard]] inline std::vector<ActivationMetrics> activation_metrics(const Profile& profile) {
   const StepGraph& graph = profile.graph;
   const GraphAdapter adapter{graph, Edges::data};

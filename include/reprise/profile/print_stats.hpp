@@ -1,6 +1,6 @@
 #pragma once
-// A profile as text, for a terminal: what the step took, what it held, and its ten most expensive
-// nodes.
+// print_stats() prints a profile for a terminal: the step's time and memory, and its ten most
+// expensive nodes.
 //
 // ```cpp
 // print_stats(std::cout, profile);
@@ -20,7 +20,7 @@
 //        0  120.5 us  63.9 %  12.31 KiB  norm
 //        3   30.0 us  15.9 %  28.06 KiB  wide
 //
-// What was not measured has no line. `node` is the number that files use.
+// Numbers that were not measured have no line. `node` is the number in files.
 
 #include <algorithm>
 #include <cstddef>
@@ -40,7 +40,7 @@ struct StatsRow {
   std::string label, value, meaning;
 };
 
-// Not the stream's own widths: those depend on what the caller has set.
+// Not the stream's own widths, because they depend on the caller's settings.
 [[nodiscard]] inline std::string at_right(const std::string& text, std::size_t width) {
   return std::string(width - std::min(width, text.size()), ' ') + text;
 }
@@ -58,8 +58,8 @@ struct StatsRow {
   return format_bytes({static_cast<std::int64_t>(bytes_a_second)}) + "/s";
 }
 
-/// What the run took beside its nodes. Aggregates of nodes and of runs are taken apart and need not
-/// add up.
+/// The run's time in addition to its nodes' times. Nodes and runs are aggregated separately and
+/// need not add up.
 [[nodiscard]] inline StatsRow overhead_row(Microseconds nodes, Microseconds run) {
   const Microseconds between = run - nodes;
   if (between.count < 0)
@@ -116,7 +116,7 @@ struct StatsRow {
   return order;
 }
 
-/// Every column but the last, which is text, stands at the right.
+/// All columns are right-aligned except the last, which is text.
 inline void print_table(std::ostream& out, const std::vector<std::vector<std::string>>& lines) {
   std::vector<std::size_t> widths(lines.front().size() - 1, 0);
   for (const auto& cells : lines)

@@ -1,12 +1,12 @@
 #pragma once
-// A Profile is what was measured of a step, on the ids of its graph.
+// A Profile has the measurements of a step, by the ids of its graph.
 //
 //   profile.nodes[3]       {.samples = {120, 118, 123} us, .time = 120 us, .memory = {.before = 4 MiB, .peak = 9 MiB, …}}
 //   profile.storages[7]    {.bytes = 3 MiB, .swap_out = 900 us, .swap_in = 400 us}
-//   profile.graph          the graph with these times and workspaces in it: what a planner is given
+//   profile.graph          the graph with these times and workspaces: the input of a planner
 //
-// Warm-up runs are dropped, every other sample is kept, and a node's time is their median (or mean,
-// on request).
+// Warm-up runs are dropped, and every other sample is kept. A node's time is the samples' median
+// (or mean, on request).
 
 #include <algorithm>
 #include <cstddef>
@@ -22,15 +22,15 @@ namespace reprise::profiling {
 /// How several samples become one number.
 enum class Aggregate : std::uint8_t { median, mean };
 
-/// What a probe saw around one op.
+/// A probe's readings around one op.
 struct MemorySample {
-  Bytes before{};  ///< held when it started
-  Bytes peak{};    ///< held at most while it ran
-  Bytes after{};   ///< held when it had finished, before anything was freed
+  Bytes before{};  ///< when the op started
+  Bytes peak{};    ///< the maximum while the op ran
+  Bytes after{};   ///< when the op had finished, before anything was freed
 };
 
 struct NodeProfile {
-  std::vector<Microseconds> samples{};  ///< one a run
+  std::vector<Microseconds> samples{};  ///< one per run
   Microseconds time{};                  ///< their aggregate
   MemorySample memory{};                ///< of the last run
 };
@@ -38,7 +38,7 @@ struct NodeProfile {
 struct StorageProfile {
   Bytes bytes{};
   Microseconds swap_out{}, swap_in{};
-  /// false: at a rate that was given or measured on others, or not known at all (then 0)
+  /// false: estimated from a given or measured rate, or not known (then 0)
   bool measured = false;
 };
 
@@ -49,14 +49,14 @@ struct Profile {
   std::size_t warmup = 0, runs = 0;
   Aggregate aggregate = Aggregate::median;
   std::vector<Microseconds> run_times{};  ///< wall time of each measured run
-  Bytes base{};                           ///< what the allocator held when the runs started
-  Bytes peak{};                           ///< what it held at most
-  /// bytes a second between memory and where storages are moved to
+  Bytes base{};                           ///< the allocator's live bytes when the runs started
+  Bytes peak{};                           ///< the maximum of the allocator's live bytes
+  /// bytes per second between memory and the spill file
   double bandwidth_out = 0, bandwidth_in = 0;
-  /// sum over the nodes measured each on its own; 0 where that was not asked for
+  /// sum of the nodes' times, each measured in isolation; 0 if that was not requested
   Microseconds isolated_time{};
   std::size_t isolated_ops = 0;  ///< distinct ops that were run for it
-  /// of these, refused the tensors made for them: they have their time at capture
+  /// distinct ops that did not accept their tensors: they have the time of the capture
   std::size_t isolated_failed = 0;
 
   operator const StepGraph&() const { return graph; }
@@ -93,12 +93,12 @@ struct Profile {
   return p;
 }
 
-/// Bytes a microsecond.
+/// Bytes per microsecond.
 struct TransferRate {
   double out = 0, in = 0;
 };
 
-/// Gives every storage without a transfer time the one that its size takes at this rate.
+/// Gives every storage without a transfer time the time for its size at this rate.
 inline void estimate_transfers(Profile& p, TransferRate rate) {
   if (!(rate.out > 0 && rate.in > 0))
     throw Error(Errc::bad_argument, "a transfer rate must be greater than zero");
@@ -109,8 +109,8 @@ inline void estimate_transfers(Profile& p, TransferRate rate) {
   }
 }
 
-/// What a graph says about itself, without running anything: its times as the only sample, and the
-/// simulator's bytes. Throws Errc::bad_graph where the graph's own order cannot be run.
+/// A profile without running anything: the graph's times as the only sample, and the simulator's
+/// bytes. Throws Errc::bad_graph if the graph's own order cannot be run.
 [[nodiscard]] inline Profile unmeasured_profile(StepGraph graph) {
   check_runnable(graph);
   Profile p = empty_profile(std::move(graph));

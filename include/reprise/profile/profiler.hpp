@@ -1,5 +1,5 @@
 #pragma once
-// Profiler<Timer, MemProbe> runs a step node by node and says what every node costs.
+// Profiler<Timer, MemProbe> runs a step node by node and measures the cost of every node.
 //
 // ```cpp
 // Profiler<SteadyTimer, ResidentProbe> profiler;
@@ -11,9 +11,9 @@
 //   run 2             conv 118   relu 30   …   ⎬  aggregate_stats(): conv 120, relu 31, every sample kept
 //   run 3             conv 123   relu 33   …   ⎭
 //
-// It knows nothing of LibTorch: `make_runner(step, options)`, found beside the step's type, gives
-// something that runs the step once with an observer around each node, and that leaves no trace
-// when it is destroyed.
+// The profiler knows nothing of LibTorch. `make_runner(step, options)`, found through the step's
+// type, returns a runner that runs the step once with an observer around each node. The runner's
+// destructor restores the step's state.
 
 #include <chrono>
 #include <concepts>
@@ -35,7 +35,7 @@ namespace reprise::profiling {
 enum class ProfileMode : std::uint8_t {
   in_situ,   ///< the step as it is, node after node
   isolated,  ///< each distinct op once, on tensors made for it, reused for its repetitions
-  both,      ///< in situ; the sum of the isolated times is reported beside it
+  both,      ///< in situ; the report also has the sum of the isolated times
 };
 
 struct ProfileOptions {
@@ -43,14 +43,14 @@ struct ProfileOptions {
   std::size_t runs = 3;
   Aggregate aggregate = Aggregate::median;
   ProfileMode mode = ProfileMode::in_situ;
-  /// also measure what moving each storage out and back takes
+  /// also measure the time to spill and fetch each storage
   bool transfers = false;
-  Bytes memory_limit{};  ///< what the allocator may hold meanwhile; 0 for no limit
-  /// where storages are moved to; empty for the system's folder for temporary files
+  Bytes memory_limit{};  ///< limit of the live bytes meanwhile; 0 for no limit
+  /// folder of the spill file; empty for the system's folder for temporary files
   std::string spill_folder{};
-  /// asked before every node; stopping throws Errc::cancelled and leaves the model as it was
+  /// asked before every node; stopping throws Errc::cancelled and restores the model
   std::stop_token stop{};
-  /// after every node: how many, of all; isolated ops count anew
+  /// after every node: number of finished nodes, of all; isolated ops count anew
   std::function<void(std::size_t done, std::size_t total)> progress{};
 };
 
@@ -62,7 +62,7 @@ class Profiler {
   explicit Profiler(T timer = T{}, P probe = P{})
       : timer_(std::move(timer)), probe_(std::move(probe)) {}
 
-  /// For whoever runs a step anyway and has it measured on the way.
+  /// For code that runs a step anyway and measures it meanwhile.
   [[nodiscard]] T& timer() { return timer_; }
   [[nodiscard]] P& probe() { return probe_; }
 
@@ -96,7 +96,7 @@ class Profiler {
     peak_ = {};
   }
 
-  /// What the runs since the last reset say.
+  /// The profile of the runs since the last reset.
   [[nodiscard]] Profile aggregate_stats(const StepGraph& graph,
                                         const ProfileOptions& options) const {
     Profile profile;

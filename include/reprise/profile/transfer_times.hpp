@@ -1,6 +1,6 @@
 #pragma once
-// Transfer times that a graph file brings along: `swap_out_us` and `swap_in_us` of the value that
-// owns the bytes.
+// take_transfer_times() reads transfer times from a graph file: `swap_out_us` and `swap_in_us` of
+// the storage's owner.
 //
 //   {"id": 2, "bytes": 8192, "role": "activation", "swap_out_us": 12.5, "swap_in_us": 11}
 //   take_transfer_times(profile);        profile.storages[s.index]: swap_out 12.5 us, swap_in 11 us, measured
@@ -14,7 +14,7 @@
 
 namespace reprise::profiling {
 
-/// The time under this key; none where it is not there. Throws Errc::bad_graph where it is no time.
+/// The time under this key; empty without the key. Throws Errc::bad_graph if it is no time.
 [[nodiscard]] inline std::optional<Microseconds> extra_time(const std::vector<JsonField>& extra,
                                                             std::string_view key, const Value& v) {
   for (const JsonField& f : extra) {

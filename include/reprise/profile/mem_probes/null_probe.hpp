@@ -1,5 +1,5 @@
 #pragma once
-// Looks at no memory: where only times are wanted, and the template for a probe of one's own.
+// NullProbe measures no memory: for runs that need only times. Copy it for a probe of your own.
 
 #include <reprise/profile/concepts.hpp>
 

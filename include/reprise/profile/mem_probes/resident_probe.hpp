@@ -1,7 +1,8 @@
 #pragma once
-// The process's resident memory, as the kernel counts it: what the user sees in top. Coarse (whole
-// pages, and memory that was freed may stay), and it counts everything in the process; what it
-// shows beyond the allocator's bytes was taken elsewhere. Linux only: elsewhere all samples are 0.
+// ResidentProbe reads the process's resident memory, as the kernel counts it and `top` shows it.
+// The number is coarse (whole pages, and freed memory may remain) and includes everything in the
+// process. Bytes in addition to the allocator's were allocated elsewhere. Linux only: all samples
+// are 0 on other systems.
 
 #include <cstdio>
 #include <cstring>
@@ -22,7 +23,7 @@ class ResidentProbe {
   }
   [[nodiscard]] Bytes end_run() { return run_peak_; }
 
-  /// The largest that the process has been so far.
+  /// The largest size of the process so far.
   [[nodiscard]] static Bytes process_peak() { return read("VmHWM:"); }
 
  private:

@@ -1,9 +1,9 @@
 #pragma once
-// Given costs instead of measured ones: tests that must not depend on the clock, and the template
-// for a timer of one's own.
+// FixedTimer returns given costs instead of measured ones, for tests that must not depend on the
+// clock. Copy it for a timer of your own.
 //
 // ```cpp
-// FixedTimer{{10, 20, 30}};   // occurrence i takes the i-th of these; past their end, the last
+// FixedTimer{{10, 20, 30}};   // occurrence i takes the i-th of these; later ones take the last
 // ```
 
 #include <cstddef>

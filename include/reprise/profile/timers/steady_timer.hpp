@@ -1,6 +1,6 @@
 #pragma once
-// Wall time by the steady clock: for ops that run on the CPU, where an op has finished when the
-// call returns.
+// SteadyTimer measures wall time by the steady clock: for ops on the CPU, which have finished when
+// the call returns.
 
 #include <chrono>
 #include <cstddef>
