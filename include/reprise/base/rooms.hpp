@@ -4,10 +4,10 @@
 //
 //   reprise::                 names that users write: docs/api.md lists them
 //   reprise::planning::       names of the room plan/: for readers and authors of extensions
-//
 // Each folder of include/reprise is a room with its own namespace. A header exports its public
 // names into reprise at its end. A room sees the names of the rooms below it, by the same table as
-// for includes (test/layers.cmake), with two exceptions. pipeline/ and libtorch/pipeline/ share a
+// for includes (test/layers.cmake). There are two exceptions: pipeline/ and libtorch/pipeline/
+// share a namespace, and the front headers see all rooms.
 // namespace, and the front headers see all rooms.
 
 namespace reprise {

@@ -6,9 +6,9 @@
 // write_graph(std::cout, graph);                 // the same document again
 // ```
 //
-// A document that is read and written again stays the same JSON document, except for white space,
-// the order of members and the format of numbers (10 or 10.0). Members that the graph has no field
-// for are kept as JSON text in `extra`.
+// A document that is read and written again stays the same JSON document. Only white space, the
+// order of members and the format of numbers (10 or 10.0) may change. Members that the graph has no
+// field for are kept as JSON text in `extra`.
 //
 //   {"id": 2, "name": "h", "bytes": 8192, "role": "activation", "persistent": false, "shape": [8, 256]}
 //     value.extra == R"({"persistent":false,"shape":[8,256]})"        a default that the file spells out is kept too

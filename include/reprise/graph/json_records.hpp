@@ -11,10 +11,12 @@
 //
 // nlohmann_json parses the text and reports events, without recursion. A field's content can be
 // written again without loss: numbers keep their text, nested members their order. These are
-// refused with Errc::bad_format and the position: text that is not JSON (RFC 8259) in UTF-8,
-// numbers too large for a double (1e400), nesting deeper than `max_json_depth`, and a member that
-// occurs twice in the document or in a record. (Readers disagree on which of both counts. Deeper in
-// the document, such members are kept.)
+// refused with Errc::bad_format and the position:
+// - text that is not JSON (RFC 8259) in UTF-8;
+// - numbers too large for a double (1e400);
+// - nesting deeper than `max_json_depth`;
+// - a member that occurs twice in the document or in a record, because readers disagree on which of
+//   both counts. (Deeper in the document, such members are kept.)
 
 #include <algorithm>
 #include <cstddef>

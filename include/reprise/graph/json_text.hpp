@@ -1,6 +1,6 @@
 #pragma once
-// Builds JSON text member by member, for a StepGraph's `extra`. nlohmann_json writes the strings
-// and the numbers.
+// Builds JSON text member by member, for a StepGraph's `extra`. The strings and the numbers are
+// written by nlohmann_json.
 //
 //   std::string out;
 //   append_json_string(out, "a \"b\"\n");          // "a \"b\"\n" with its quotes and escapes

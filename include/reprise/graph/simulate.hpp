@@ -132,7 +132,7 @@ class Replay {
     place_what_is_there();
   }
 
-  /// False where the occurrence breaks a rule: see violation().
+  /// False if the occurrence breaks a rule: see violation().
   bool step(NodeId n) {
     if (n.index >= graph_.node_count()) return fail(Rule::unknown_node, n, {}, "no such node");
     const bool first = ++runs_[n.index] == 1;

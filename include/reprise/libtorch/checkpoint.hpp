@@ -12,12 +12,13 @@
 // ```
 //
 // Results and gradients are the same, to the last bit: a recomputation uses the random numbers,
-// autocast mode and grad mode of the forward. What the function writes outside of itself
-// (batch-norm statistics, counters) is written once. Calls may be nested. Backward may run several
-// times (retain_graph), be differentiated (create_graph), and run on another thread. checkpoint()
-// keeps the function until backward and calls it then, so objects that it captures by reference
-// must outlive backward. In a TrainStep or in a MemoryBudget's step, checkpoint() only calls the
-// function: the plan decides what to recompute.
+// autocast mode and grad mode of the forward. Writes of the function outside of itself (batch-norm
+// statistics, counters) happen once. Calls may be nested. Backward may run several times
+// (retain_graph), be differentiated (create_graph), and run on another thread.
+//
+// Until backward, checkpoint() keeps the function, which backward calls: objects that the function
+// captures by reference must outlive backward. In a TrainStep or in a MemoryBudget's step,
+// checkpoint() only calls the function: the plan decides what to recompute.
 
 #include <algorithm>
 #include <cstddef>

@@ -9,8 +9,8 @@
 //
 // When two steps in a row allocate the same sizes in the same order, each block gets an offset. A
 // block's key is its size and its rank among blocks of that size: an extra block moves only blocks
-// of its own size. A block that is still live when the next step allocates its first one gets no
-// offset here (a tensor that the user keeps, a gradient that is dropped late).
+// of its own size. Some blocks are still live when the next step allocates its first block: a
+// tensor that the user keeps, a gradient that is freed late. They get no offset here.
 //
 // A step misses if more than an eighth of its bytes do not get their offsets (the last batch of an
 // epoch). One miss is ignored, two in a row discard the layout. A layout takes time to make: if

@@ -62,7 +62,7 @@ struct ReplanCounters {
   Microseconds waited{};         ///< time that steps waited for plans
 };
 
-/// What a front makes of a plan.
+/// The thing that a front makes of a plan.
 ///   1. fits(headroom) -> bool         whether it can be used with this headroom
 ///   2. extra_time(graph) -> double    as a share of the step's own time, with the graph's present times
 ///   3. recomputed() -> std::size_t    number of recomputed ops

@@ -36,7 +36,7 @@ class Entrance {
   Parts parts_;
 };
 
-/// What an EntryScope synchronizes when it opens.
+/// The parts that an EntryScope synchronizes when it opens.
 enum class Synchronize {
   yes,  ///< everything
   no,   ///< nothing: the call comes from the middle of an op, or from a free

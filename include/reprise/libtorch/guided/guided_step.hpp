@@ -6,7 +6,7 @@
 //   the step                         evict relu ▲ conv, relu recomputed from *this* step's calls; the bytes go back under the tensor
 //
 // Two ways to decide what is evicted:
-//   planned   the op sequence matches a plan, node by node: evictions and recomputations stand where the plan has them
+//   planned   the op sequence matches a plan, node by node: evictions and recomputations are at the plan's positions
 //   online    no plan, or the sequence has diverged: when an allocation would pass the budget, an eviction policy picks
 //
 // In both ways, all operands are resident when an op runs, and only rematerializable values are

@@ -92,8 +92,8 @@ class KnownSequences {
   KnownSequences(const KnownSequences&) = delete;
   KnownSequences& operator=(const KnownSequences&) = delete;
 
-  /// What a step may follow from here on, with its peak above the start bytes and its predicted
-  /// extra time.
+  /// A sequence to follow from here on, with its peak above the start bytes and the predicted
+  /// extra time of its plan.
   struct Choice {
     std::shared_ptr<const PlannedStream> stream{};
     Bytes above{};

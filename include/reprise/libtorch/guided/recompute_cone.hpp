@@ -1,6 +1,6 @@
 #pragma once
-// The recompute cone of some values: all calls that must run to recompute them, each once, in
-// recorded order.
+// cone_of() returns the recompute cone of some values: all calls that must run to recompute them,
+// each once, in recorded order.
 //
 //   h = mm(x, w) [node 4]; r = relu(h) [node 5]; both evicted        cone of {r}: calls 4, 5; h is read once
 

@@ -32,7 +32,7 @@
 
 namespace reprise::guided {
 
-/// What the step does when the Rematerializer changes what is in memory.
+/// How the step reacts when the Rematerializer changes residency.
 struct RematerializerListener {
   virtual ~RematerializerListener() = default;
   /// The storage is resident again, or may no longer be evicted.

@@ -15,14 +15,14 @@
 
 namespace reprise::options {
 
-/// What to do if one op alone needs more than the budget.
+/// The reaction if one op alone needs more than the budget.
 enum class OverBudget : std::uint8_t {
   error_at_first,  ///< an error in the first step, a notice in later ones
   error,
   go_on,  ///< a notice, and the step exceeds the budget
 };
 
-/// What to do if steps without a plan cost more than `slow_down` allows.
+/// The reaction if steps without a plan cost more than `slow_down` allows.
 enum class WhenSlow : std::uint8_t {
   stay,      ///< the steps stay inside the budget and are slow: a budget is a promise
   go_above,  ///< uses the smallest budget for which a plan is found
@@ -39,11 +39,11 @@ struct MemoryBudgetOptions {
   /// A notice says so once, with a sufficient budget.
   double slow_down = 3;
   WhenSlow when_slow = WhenSlow::stay;
-  /// What to do if no plan is found or no op sequence repeats. false: steps stay inside the budget
-  /// online. true: steps run unchanged, and only the modules that the user has given to
+  /// The reaction if no plan is found or no op sequence repeats. false: steps stay inside the
+  /// budget online. true: steps run unchanged, and only the modules that the user has given to
   /// checkpoint() are recomputed. These modules alone then decide how much memory a step needs.
   bool blocks_where_unplanned = false;
-  /// On Linux, evicted storages keep their addresses too, as spilled storages always do. Raw
+  /// On Linux, evicted storages keep their addresses too, as spilled storages do. Raw
   /// pointers from earlier in the step, or taken now, then read the bytes that eager would. Only
   /// for tensors of 12 KiB and more; docs/memory_budget.md has the cost.
   bool raw_pointers = false;

@@ -17,7 +17,7 @@
 
 namespace reprise::options {
 
-/// What happens if no plan fits the budget, or if a step cannot be captured.
+/// The reaction if no plan fits the budget, or if a step cannot be captured.
 enum class OnFallback : std::uint8_t {
   notice,  ///< the step runs inside the budget by spilling; a notice says so once
   error,   ///< Errc::budget_unreachable or capture_failed

@@ -1,5 +1,5 @@
 #pragma once
-// summands_to_overwrite() finds gradient sums `c = add(a, b)` that may overwrite `a` or `b`.
+// summands_to_overwrite() finds sums of gradients that may overwrite one of their summands.
 //
 //   logits = h · wteᵀ, h = … embedding(wte) …         wte gets a gradient from both uses, and autograd adds them:
 //

@@ -38,7 +38,7 @@ namespace reprise::residency {
 using StorageIndex = std::uint32_t;
 inline constexpr StorageIndex no_storage = ~StorageIndex{0};
 
-/// Where the bytes of a storage are.
+/// The place of a storage's bytes.
 enum class ResidencyState : std::uint8_t {
   foreign,           ///< of another allocator: never changed
   resident,          ///< under the user's tensors
@@ -59,7 +59,7 @@ struct StorageRecord {
     bool emptied = false;
   };
 
-  /// What the recorder knows.
+  /// The recorder's part.
   struct Contents {
     bool persistent = false;  ///< from before the step
     /// the user's own memory (from_blob), which may be freed or changed without notice
@@ -78,7 +78,7 @@ struct StorageRecord {
     c10::SmallVector<ValueId, 2> views{};  ///< the values of its current version
   };
 
-  /// Where its bytes are (residency.hpp).
+  /// The part of Residency (residency.hpp).
   struct Residency {
     ResidencyState state = ResidencyState::foreign;
     Bytes bytes{};
@@ -91,7 +91,7 @@ struct StorageRecord {
     bool writes_watched = false;  ///< write_watch.hpp; `data` is valid
   };
 
-  /// Who needs it (guided/).
+  /// The part of a guided step: who needs the storage (guided/).
   struct Use {
     bool pinned = false;          ///< never evicted or spilled
     bool user_may_write = false;  ///< user code may write it at any time

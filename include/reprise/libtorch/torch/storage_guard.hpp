@@ -2,7 +2,7 @@
 // guard_storage() makes a request for the pointer of an emptied storage throw an error with a text,
 // if this LibTorch can do that.
 //
-//   guard_storage(storage, "this tensor was dropped; use it in an op");
+//   guard_storage(storage, "this tensor was evicted; use it in an op");
 //   tensor.data_ptr();            // throws, with these words
 //   unguard_storage(storage);     // it has its memory again
 //

@@ -6,10 +6,10 @@
 //   evict x          a ─┤         P         u ├─ b        u, which makes x, runs a second time right before b; if u's inputs do not
 //                                                         exist then, they are recomputed too (the cone of x), or kept until b
 //
-// The cost of an eviction is the time of its cone; its gain is the bytes that it frees where the
-// budget is exceeded. Evictions inside a cone lower the peaks of the cone, so recomputation nests
-// as deep as the budget requires. Occurrences without readers are removed, which makes an eviction
-// a move if that is possible.
+// The cost of an eviction is the time of its cone; its gain is the bytes that it frees above the
+// budget. Evictions inside a cone lower the peaks of the cone, so recomputation nests as deep as
+// the budget requires. Occurrences without readers are removed, which makes an eviction a move if
+// that is possible.
 //
 // improve() then removes recomputations at random and repairs the schedule, and keeps changes that
 // save time (large neighbourhood search under an annealing rule). All limits are in units of work,

@@ -5,7 +5,7 @@
 //   x ─conv─ relu ─conv─ relu ─conv─ relu ─loss         conv: {0, 2, 4}, relu: {1, 3, 5}, loss: {6}
 //                                                       loss, backward, …: classes of one node, or mirrored classes
 //
-// Two nodes are twins if op, phase, sizes and workspace are equal, and if the same holds for the
+// Two nodes are twins if op, phase, sizes and workspace are equal. The same must hold for the
 // producers of their inputs and the readers of their outputs, a few edges around (colour
 // refinement). Measured times are left out, because they always differ. The first and the last
 // blocks have other neighbours, so they are not in the class, and are decided on their own.

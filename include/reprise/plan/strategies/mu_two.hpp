@@ -1,7 +1,7 @@
 #pragma once
-// MuTwo is μ-TWO's scheduler (Purandare et al., MLSys 2023), Algorithms B to G. It recomputes what
-// frees most bytes per microsecond, or swaps what is inactive longest, until its own simulator says
-// that the peak fits.
+// MuTwo is Algorithms B to G of μ-TWO's scheduler (Purandare et al., MLSys 2023). It recomputes the
+// storages that free most bytes per microsecond, or swaps those that are inactive longest, until
+// its own simulator says that the peak fits.
 //
 //   candidate   bytes   inactive    recompute   ratio
 //   h1          8 MB    900 us      40 us       0.2 MB/us
