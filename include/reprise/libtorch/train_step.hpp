@@ -73,8 +73,8 @@ class TrainStep {
   [[nodiscard]] const Plan& plan() const { return engine_->plan(); }
   /// A summary of all calls so far, in a few lines.
   [[nodiscard]] std::string summary() const { return engine_->summary(); }
-  /// An upper bound on the growth of the process's resident memory since this step was made; 0 if
-  /// the system does not report it.
+  /// Growth of the process's peak resident memory since this step was made; 0 if the system does
+  /// not report it.
   [[nodiscard]] Bytes resident_growth() const { return engine_->resident_growth(); }
   /// Writes a page about the last call: its profile, memory before and after, recomputed ops, and
   /// extra time by budget. Plans `points` budgets for the last of these; 0 leaves it out.

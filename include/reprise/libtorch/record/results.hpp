@@ -122,8 +122,8 @@ class ResultNotes {
       call.updates.push_back(known.owner);
   }
 
-  // A tensor from before the step got a larger block: the old storage contents end here, and the
-  // step makes the new ones.
+  // A tensor from before the step got a larger block: the old value ends here, and the step makes a
+  // new one.
   void end_persistent(StorageRecord::Contents& known, Call& call) {
     const auto updates = [&](const Call& earlier) {
       return std::ranges::find(earlier.updates, known.owner) != earlier.updates.end();

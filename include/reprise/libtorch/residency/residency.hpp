@@ -124,7 +124,7 @@ class Residency {
     return empty(s, State::evicted, name + " was evicted");
   }
 
-  /// False if the storage stays resident: the system did not allow it to keep its address.
+  /// False if the storage stays resident: its block cannot keep its address, or the system refuses.
   bool spill(StorageIndex s, const std::string& name) {
     const Freeing freeing(freeing_);
     const auto storage = records_.lock(s);
