@@ -49,7 +49,7 @@ struct ReplanRules {
   bool in_background = false;  ///< false: ensure() waits
   bool refine = true;          ///< plan once more with the times of warm ops
   std::size_t max_plans =
-      16;  ///< steps that are known at once; the one used longest ago goes first
+      16;  ///< steps that are known at once; the least recently used one is removed first
   /// The planner uses costs other than the graph's times. Only the planner can then compare two
   /// plans, so the newest plan is taken.
   bool own_costs = false;
