@@ -94,7 +94,7 @@ struct Result {
   int last_unplanned = -1;
   double own = 0, unplanned_time = 0;
   std::int64_t recomputed_online = 0, online = 0;
-  GuidedCounters counters{};
+  MemoryBudgetCounters counters{};
   double planner_seconds = 0, elapsed = 0;
   bool equal = false;
 };

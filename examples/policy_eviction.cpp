@@ -21,10 +21,10 @@ class CheapestFirst {
     order_.erase({it->second, storage});
     cost_.erase(it);
   }
-  template <class MayGo>
-  std::optional<std::uint32_t> pick(std::uint64_t, MayGo&& may_go) const {
+  template <class Evictable>
+  std::optional<std::uint32_t> pick(std::uint64_t, Evictable&& evictable) const {
     for (const auto& [cost, storage] : order_)
-      if (may_go(storage)) return storage;
+      if (evictable(storage)) return storage;
     return std::nullopt;
   }
 

@@ -15,9 +15,9 @@ set(left_out
   profile/transfer_times
   graph/alive_during graph/dependency_order                                                         # for who asks
   plan/buffers_of pack/assign_offsets pack/first_fit pack/hole_list pack/page_give_backs           # arenas
-  pack/skyline pack/step_addresses
+  pack/skyline pack/learned_addresses
   plan/step_plans plan/advice plan/background_planner plan/eviction base/flat_index                 # executors
-  plan/followed_plan plan/shares plan/plan_search plan/replanner pipeline/stages base/free_heap)
+  plan/followed_plan plan/shares plan/plan_search plan/replanner plan/turns pipeline/stages base/free_heap)
 file(GLOB_RECURSE headers RELATIVE "${SOURCE_DIR}/include/reprise" "${SOURCE_DIR}/include/reprise/*.hpp")
 list(FILTER headers EXCLUDE REGEX "^(libtorch|cuda)(/|\\.hpp)")
 list(REMOVE_ITEM headers report.hpp)
@@ -226,7 +226,7 @@ endif()
 # why it cannot be, or the tests that it is seen by.
 set(not_alone
   # what is only told, and decides nothing
-  "guided/step_counters" "options/(memory_budget|step)_options" "options/run_options" "record/op_timer" "record/recorder_hooks"
+  "guided/step_counters" "options/(memory_budget|step)_options" "options/run_options" "record/op_meter" "record/recorder_hooks"
   "train_step/step_stages"
   # needs no LibTorch: replay/policies.cpp
   "replay/(observer|step_memory)"
@@ -238,13 +238,16 @@ set(not_alone
   "train_step/(known_step|replay_runner|step_capture|step_check|step_engine|step_meter|step_planning)"
   "residency/storage_events"                                   # residency/residency.cpp
   "guided/(guided_meter|known_sequences|slow_steps)"           # reports.cpp, memory_budget.cpp, tight_budgets.cpp
-  "guided/summand_takeover" "device/cpu/block_takeover"        # record/gradient_sums.cpp
-  "device/cpu/(byte_counter|memory_counter|step_bytes)"        # device/cpu/counting_allocator.cpp, page_blocks.cpp
+  "guided/summand_donation" "device/block_donation"        # record/gradient_sums.cpp
+  "device/cpu/(block_header|block_keepers|counted_blocks|cpu_memory|heap_blocks|in_place_blocks|memory_counter|thread_hooks)"
+  "device/cpu/fault_handler"                                   # device/cpu/protected_blocks.cpp, wild/pointers.cpp
+  "device/interface/(block_roles|byte_counter|memory_counter|step_bytes)"  # device/cpu/counting_allocator.cpp, page_blocks.cpp
   "options/(reports|step_report)"                              # reports.cpp, options/summaries.cpp
-  "pipeline/(default_pipeline|profiled_ops)"                   # examples/custom_pipeline.cpp, profiler.cpp
+  "pipeline/(default_pipeline|measured_ops)"                   # examples/custom_pipeline.cpp, profiler.cpp
   "replay/(isolated_ops|step_observer|step_runner)"            # profiler.cpp
   "replay/(libtorch_backend|program)"                          # record/capture.cpp, random_programs.cpp
-  "torch/module_state"                                         # train_step/signature.cpp
+  "record/(chunks|kept_geometries)"                            # record/recorded_bytes.cpp
+  "torch/(autocast|module_state)"                                         # train_step/signature.cpp
 )
 file(GLOB_RECURSE headers RELATIVE "${SOURCE_DIR}/include/reprise/libtorch" "${SOURCE_DIR}/include/reprise/libtorch/*.hpp")
 foreach(header IN LISTS headers)

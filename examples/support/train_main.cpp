@@ -95,9 +95,9 @@ struct Outcome {
     return from;
   }
   std::int64_t nodes = 0;
-  reprise::TrainStepCounters counters{};  // of compiled
-  reprise::GuidedCounters guided{};       // of guided
-  reprise::Bytes resident{};              // what the whole process grew by, at most
+  reprise::TrainStepCounters counters{};   // of compiled
+  reprise::MemoryBudgetCounters guided{};  // of guided
+  reprise::Bytes resident{};               // what the whole process grew by, at most
 };
 
 reprise::Error bad_flag(const std::string& what) {

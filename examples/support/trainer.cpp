@@ -146,7 +146,7 @@ Trainer::Trainer(const std::function<models::Task()>& make, const TrainerOptions
   if (mode == Mode::eager) return;
   if (mode == Mode::guided) {
     guided_ = make_guided(options);
-    guided_->watch(task_.module);
+    guided_->name_tensors_of(task_.module);
     return;
   }
   compiled_ = std::make_unique<CompiledStep>(task_.module, task_.loss, step_options(options));

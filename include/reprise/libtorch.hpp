@@ -6,7 +6,7 @@
 #include <reprise/libtorch/checkpoint/checkpoint_frame.hpp>
 #include <reprise/libtorch/checkpoint/checkpoint_region.hpp>
 #include <reprise/libtorch/checkpointed.hpp>
-#include <reprise/libtorch/device/block_takeover.hpp>
+#include <reprise/libtorch/device/block_donation.hpp>
 #include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/guided/budget_limit.hpp>
 #include <reprise/libtorch/guided/budget_step.hpp>
@@ -51,8 +51,8 @@
 #include <reprise/libtorch/train_step/replay_runner.hpp>
 #include <reprise/libtorch/train_step/step_capture.hpp>
 #include <reprise/libtorch/train_step/step_check.hpp>
+#include <reprise/libtorch/train_step/step_context.hpp>
 #include <reprise/libtorch/train_step/step_engine.hpp>
-#include <reprise/libtorch/train_step/step_ledger.hpp>
 #include <reprise/libtorch/train_step/step_meter.hpp>
 #include <reprise/libtorch/train_step/step_planning.hpp>
 #include <reprise/libtorch/train_step/step_stages.hpp>

@@ -10,8 +10,8 @@ struct Eraseless {
 #ifndef REPRISE_MUST_NOT_COMPILE
   void erase(std::uint32_t) {}
 #endif
-  template <class MayGo>
-  std::optional<std::uint32_t> pick(std::uint64_t, MayGo&&) const {
+  template <class Evictable>
+  std::optional<std::uint32_t> pick(std::uint64_t, Evictable&&) const {
     return std::nullopt;
   }
 };

@@ -594,7 +594,7 @@ TEST_CASE("an exception in the forward leaves nothing behind") {
                   std::runtime_error);
   CHECK(cpu_memory().live().count == before);
   CHECK(DispatchHook::current() == nullptr);
-  CHECK(SavedTensorKeeper::current() == nullptr);
+  CHECK(SavedTensorHooks::current() == nullptr);
   checkpoint([](const Tensor& t) { return torch::exp(t); }, x).sum().backward();
   CHECK(same_bits(x.grad(), torch::exp(x)));
 }
@@ -961,7 +961,7 @@ TEST_CASE("where a MemoryBudget has no plan, the blocks that the user named can 
       {.run = {.on_notice = [&](const std::string& text) { notices += text + "\n"; }},
        .plan_in_background = false,
        .over_budget = OverBudget::go_on,
-       .blocks_where_unplanned = true}};
+       .use_checkpoints_if_unplanned = true}};
   for (; step_number < 10; ++step_number) {
     INFO("step " << step_number << '\n' << notices);
     plain->zero_grad();

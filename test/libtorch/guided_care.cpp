@@ -284,9 +284,9 @@ TEST_CASE("sequences of changing length are planned once each length has been se
   const Outcome outcome = run_inside(make, expected, 50);
   // from the fourth step on there are gradients to be freed
   for (std::size_t i = 4; i < outcome.steps.size(); ++i) {
-    INFO("step " << i << ": " << outcome.steps[i].left_because);
+    INFO("step " << i << ": " << outcome.steps[i].divergence);
     CHECK((outcome.steps[i].planned || outcome.steps[i].fits));  // the shortest fits as it is
-    CHECK(outcome.steps[i].left_because.empty());
+    CHECK(outcome.steps[i].divergence.empty());
   }
 }
 
@@ -303,11 +303,11 @@ TEST_CASE("a stream that leaves one plan in the middle enters another that began
   const Reference expected = reference(make, 10);
   const Outcome outcome = run_inside(make, expected, 50);
   for (std::size_t i = 4; i < outcome.steps.size(); ++i) {
-    INFO("step " << i << ": " << outcome.steps[i].left_because << " at "
-                 << outcome.steps[i].left_at);
+    INFO("step " << i << ": " << outcome.steps[i].divergence << " at "
+                 << outcome.steps[i].diverged_at);
     // What the two plans keep of what they share depends on measured times: the one that is entered
     // may lack room. Where none is entered, the reason is that another op came.
-    CHECK((outcome.steps[i].planned || outcome.steps[i].left_because == "memory ran out"));
+    CHECK((outcome.steps[i].planned || outcome.steps[i].divergence == "memory ran out"));
   }
 }
 
@@ -1052,7 +1052,7 @@ TEST_CASE("a stream is planned once more with the times of a step that was not t
         auto step = budget.step();
         result = run();
       }
-      INFO("step " << i << " " << budget.last().left_because << " " << log);
+      INFO("step " << i << " " << budget.last().divergence << " " << log);
       if (i > 0) CHECK(budget.last().planned);
       CHECK((contents({result}) == expected));
       CHECK(budget.last().peak <= budget.last().budget);
@@ -1104,11 +1104,11 @@ TEST_CASE(
       result = run();
     }
     const GuidedStepReport& last = budget.last();
-    INFO("step " << i << " " << last.left_because);
+    INFO("step " << i << " " << last.divergence);
     CHECK((contents({result, w}) == expected));
     if (i == 0) continue;
     CHECK(last.planned);
-    CHECK(last.left_because.empty());
+    CHECK(last.divergence.empty());
     CHECK(last.recomputed == 2);
     CHECK(last.peak == last.predicted_peak);
     CHECK(last.peak == last.base + Bytes{4 * size});

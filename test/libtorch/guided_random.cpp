@@ -109,10 +109,10 @@ void try_program(Rng& rng, Coverage& coverage, Draw draw = Draw::tame) {
     REQUIRE(threw == throws[static_cast<std::size_t>(i)]);
     const Contents now = contents(ours.everything());
     INFO("differs: " << differing(now, expected[static_cast<std::size_t>(i)]) << "; "
-                     << budget.summary() << budget.last().left_because);
+                     << budget.summary() << budget.last().divergence);
     REQUIRE((now == expected[static_cast<std::size_t>(i)]));
     const GuidedStepReport& last = budget.last();
-    if (last.planned && last.left_because.empty() && last.predicted_peak > Bytes{0})
+    if (last.planned && last.divergence.empty() && last.predicted_peak > Bytes{0})
       CHECK(last.peak == last.predicted_peak);
     if (!last.over_budget) REQUIRE(last.peak <= last.budget);
     coverage.threw += !threw.empty();

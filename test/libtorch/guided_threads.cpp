@@ -50,7 +50,7 @@ TEST_CASE("backward on a thread of its own that has joined the step", "[guided]"
       auto step = budget.step();
       Tensor loss = ours.forward(x, gelu).pow(2).mean();
       std::thread([&] {
-        auto here = step.here();
+        auto joined = step.join_thread();
         loss.backward();
       }).join();
     }
@@ -66,7 +66,7 @@ TEST_CASE("backward on a thread that has joined, at every budget", "[guided]") {
         return stack_program({}, [](Stack& stack, const Tensor& x, int) {
           stack.layers->zero_grad(true);
           Tensor loss = stack.forward(x, gelu).pow(2).mean();
-          // as step.here() does; none where the program runs by itself
+          // as step.join_thread() does; none where the program runs by itself
           const DispatchHook* hook = DispatchHook::current();
           std::thread([&] {
             std::optional<DispatchHook::Joined> here;
@@ -98,8 +98,8 @@ TEST_CASE(
       }
     }).join();
   }
-  CHECK(text.find(storages_can_be_guarded ? "auto here = step.here();" : "not allocated") !=
-        std::string::npos);
+  CHECK(text.find(storages_can_be_guarded ? "auto joined = step.join_thread();"
+                                          : "not allocated") != std::string::npos);
   stack.layers->zero_grad();
   {
     auto step = budget.step();

@@ -183,7 +183,7 @@ TEST_CASE("a strategy that there is not is an error at once, and names those tha
 TEST_CASE("advice after one step is a budget that works", "[guided]") {
   StackLoop first;
   MemoryBudget budget{1024_GiB, at_once};
-  budget.watch(first.stack.layers);
+  budget.name_tensors_of(first.stack.layers);
   first.inside(budget);
   const Advice advice = budget.advise();
   CHECK(advice.unconstrained == budget.last().eager_peak);
@@ -203,7 +203,7 @@ TEST_CASE("an error above the budget says what is held and what would do", "[gui
   MemoryBudgetOptions options = at_once;
   options.over_budget = OverBudget::error;
   MemoryBudget budget{1024_GiB, options};
-  budget.watch(loop.stack.layers);
+  budget.name_tensors_of(loop.stack.layers);
   loop.inside(budget);
   budget.set(cpu_memory().live() + 10_KiB);
   std::string text;
@@ -264,7 +264,7 @@ TEST_CASE("a report is a page about the step", "[guided]") {
   StackLoop loop;
   const reprise_test::TempDir folder;
   MemoryBudget budget{Budget::savable(50), at_once};
-  budget.watch(loop.stack.layers);
+  budget.name_tensors_of(loop.stack.layers);
   for (int i = 0; i < 2; ++i) loop.inside(budget);
   const auto file = folder / "report.html";
   budget.report(file, 3);
@@ -307,7 +307,7 @@ TEST_CASE("REPRISE=off makes a step do nothing", "[guided]") {
     auto step = budget.step();
     CHECK(DispatchHook::current() == nullptr);
     CHECK(memory_gate() == nullptr);
-    auto here = step.here();
+    auto joined = step.join_thread();
     step.pin(loop.x);
     loop();
     auto inner = budget.step();

@@ -18,7 +18,7 @@ std::int64_t all_ways(const TrainStepCounters& c) {
   return c.captures + c.replays + c.rechecks + c.failed_rechecks + c.verified + c.eager_runs +
          c.fallbacks;
 }
-std::int64_t all_ways(const GuidedCounters& c) {
+std::int64_t all_ways(const MemoryBudgetCounters& c) {
   return c.planned_steps + c.fitting_steps + c.online_steps + c.block_steps;
 }
 

@@ -113,7 +113,7 @@ TEST_CASE("slow steps go above their budget where that is asked for, to the smal
   CHECK(budget.last().peak <= tight.bytes);
   for (int i = 0; i < 3; ++i) {
     loop.inside(budget);
-    INFO(budget.last().left_because);
+    INFO(budget.last().divergence);
     CHECK(budget.last().planned);
     CHECK(budget.last().over_budget);
     CHECK(budget.last().budget == tight.bytes);

@@ -117,9 +117,9 @@ class ExactSum {
 };
 
 /// Runs a schedule symbolically, one occurrence at a time. Stops for good at the first violation.
-class Replay {
+class ScheduleInterpreter {
  public:
-  explicit Replay(const StepGraph& graph)
+  explicit ScheduleInterpreter(const StepGraph& graph)
       : graph_(graph),
         newest_(graph.value_count(), no_index),
         was_newest_(graph.value_count(), no_index),
@@ -382,7 +382,7 @@ class Replay {
 /// Every use with the instance that it reads. Throws Errc::bad_schedule with the first violated
 /// rule.
 [[nodiscard]] inline Resolution resolve(const StepGraph& graph, std::span<const NodeId> schedule) {
-  Replay replay{graph};
+  ScheduleInterpreter replay{graph};
   for (NodeId n : schedule)
     if (!replay.step(n)) throw Error(Errc::bad_schedule, replay.violation()->message);
   if (!replay.finish()) throw Error(Errc::bad_schedule, replay.violation()->message);
@@ -425,7 +425,7 @@ inline void sweep(const StepGraph& graph, std::span<const NodeId> schedule,
 /// Never throws because of the schedule: an invalid one gives the first violated rule.
 [[nodiscard]] inline Simulation simulate(const StepGraph& graph, std::span<const NodeId> schedule) {
   Simulation result;
-  Replay replay{graph};
+  ScheduleInterpreter replay{graph};
   const bool runs =
       std::all_of(schedule.begin(), schedule.end(), [&](NodeId n) { return replay.step(n); });
   if (!runs || !replay.finish()) {

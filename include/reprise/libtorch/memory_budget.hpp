@@ -93,7 +93,7 @@ class BasicMemoryBudget {
 
   /// Sets names for the model's tensors in errors, reports and graphs.
   template <class Model>
-  void watch(const Model& model) {
+  void name_tensors_of(const Model& model) {
     list_tensors_ = [model] { return tensors_of(model); };
   }
 
@@ -117,7 +117,7 @@ class BasicMemoryBudget {
   void exclude(Bytes others) { limit_.exclude(others); }
 
   [[nodiscard]] const GuidedStepReport& last() const { return meter_.last(); }
-  [[nodiscard]] const GuidedCounters& counters() const { return meter_.counters(); }
+  [[nodiscard]] const MemoryBudgetCounters& counters() const { return meter_.counters(); }
   /// Waits for plans that are being made.
   void wait() { sequences_.wait(); }
 
@@ -133,7 +133,7 @@ class BasicMemoryBudget {
   /// Needs at least one step, with any budget. Plans for `planning.seconds`, or for 5 seconds of
   /// processor time.
   [[nodiscard]] Advice advise() const {
-    const PlannedStream& stream = last_sequence();
+    const PlannedSequence& stream = last_sequence();
     PlanRequest request = not_for_long(options_.run.planning);
     request.keep_order = true;
     Advice advice = reprise::planning::advise(*stream.graph, request, sequences_.planner().plan,
@@ -145,7 +145,7 @@ class BasicMemoryBudget {
 
   /// The graph of the op sequence that was seen last, as it is planned, with attributes and shapes.
   [[nodiscard]] const StepGraph& graph() const {
-    const PlannedStream& stream = last_sequence();
+    const PlannedSequence& stream = last_sequence();
     if (told_of_ == stream.graph) return told_graph_;
     told_graph_ = graph_of(*stream.recording, options_.run.name);
     for (NodeId n : told_graph_.node_ids()) told_graph_.set_time(n, stream.graph->node(n).time);
@@ -160,7 +160,7 @@ class BasicMemoryBudget {
   void report(const std::filesystem::path& file, std::size_t points = 6) const {
     static_assert(
         requires { sizeof(Page); }, "include <reprise/libtorch/options/step_report.hpp>");
-    const PlannedStream& stream = last_sequence();
+    const PlannedSequence& stream = last_sequence();
     PlanRequest request = not_for_long(options_.run.planning);
     request.keep_order = true;
     Plan plan;
@@ -184,7 +184,7 @@ class BasicMemoryBudget {
            ": 80 % of the memory that the machine has free, and what LibTorch holds already");
   }
 
-  [[nodiscard]] const PlannedStream& last_sequence() const {
+  [[nodiscard]] const PlannedSequence& last_sequence() const {
     if (sequences_.last() == nullptr)
       throw Error(Errc::bad_argument,
                   "no graph yet: run one step first (after more than four steps in a row with new "
@@ -231,8 +231,8 @@ class BasicMemoryBudget {
 
   // Stays true until set() is called. These steps are not recorded, so Reprise cannot see whether
   // their op sequence begins to repeat.
-  [[nodiscard]] bool left_to_blocks() {
-    if (!options_.blocks_where_unplanned || !blocks_because_.empty())
+  [[nodiscard]] bool uses_checkpoints() {
+    if (!options_.use_checkpoints_if_unplanned || !blocks_because_.empty())
       return !blocks_because_.empty();
     blocks_because_ =
         sequences_.why_unplannable(BudgetLimit::headroom(meter_.base(), limit_.now()));
@@ -268,8 +268,8 @@ class BasicMemoryBudget {
     return text;
   }
 
-  std::shared_ptr<const PlannedStream> choose(const Recording& so_far, const Call& next,
-                                              Bytes base) {
+  std::shared_ptr<const PlannedSequence> choose(const Recording& so_far, const Call& next,
+                                                Bytes base) {
     if (options_.run.max_plans == 0) return nullptr;
     const Bytes headroom = BudgetLimit::headroom(base, limit_.enforced_with_excluded());
     meter_.follows(sequences_.choose_or_plan(so_far, next, headroom), base);
@@ -286,9 +286,9 @@ class BasicMemoryBudget {
     meter_.end(recording, counters, guide->transfers(), guide->recorder().bytes().peak(),
                guide->went_over());
     guide.reset();
-    if (!last().left_because.empty())
-      log_.info("the plan was left at node " + std::to_string(last().left_at) + ": " +
-                last().left_because);
+    if (!last().divergence.empty())
+      log_.info("the plan was left at node " + std::to_string(last().diverged_at) + ": " +
+                last().divergence);
     if (last().over_budget && !limit_.is_stretched()) notice(meter_.overshoot());
     learn(std::move(recording), counters.followed);
     if (needed > Bytes{0} && !counters.followed) sequences_.note_need(needed);

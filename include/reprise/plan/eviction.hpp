@@ -49,16 +49,17 @@ concept erase = requires(Policy& policy, std::uint32_t storage) {
   policy.erase(storage);
 };
 template <class Policy>
-concept pick = requires(const Policy& policy, std::uint64_t clock, bool (*may_go)(std::uint32_t)) {
-  { policy.pick(clock, may_go) } -> std::convertible_to<std::optional<std::uint32_t>>;
+concept pick = requires(const Policy& policy, std::uint64_t clock,
+                        bool (*evictable)(std::uint32_t)) {
+  { policy.pick(clock, evictable) } -> std::convertible_to<std::optional<std::uint32_t>>;
 };
 }  // namespace eviction_requirement
 
 /// EvictionPolicy requires: (1) to be copyable: each step starts with a copy of the budget's
 /// policy; (2) touch(storage, candidate): the storage became evictable, was used, or has another
 /// cost; (3) erase(storage): it is not evictable, even if it was never touched; (4) pick(clock,
-/// may_go) const -> std::optional<std::uint32_t>: a touched storage that was not erased since and
-/// for which may_go is true; empty if there is none.
+/// evictable) const -> std::optional<std::uint32_t>: a touched storage that was not erased since, for
+/// which evictable is true; empty if there is none.
 template <class Policy>
 concept EvictionPolicy = std::copyable<Policy> && eviction_requirement::touch<Policy> &&
     eviction_requirement::erase<Policy> && eviction_requirement::pick<Policy>;
@@ -74,14 +75,14 @@ template <class P>
                 "P is no EvictionPolicy: it needs (3) erase(std::uint32_t)");
   static_assert(eviction_requirement::pick<P>,
                 "P is no EvictionPolicy: it needs (4) std::optional<std::uint32_t> "
-                "pick(std::uint64_t, may_go) const");
+                "pick(std::uint64_t, evictable) const");
   return EvictionPolicy<P>;
 }
 
 /// A policy may also evict without pressure: after each online op, it is asked for every evictable
 /// storage.
 template <class Policy>
-concept DropsUnasked = requires(Policy policy, std::uint32_t storage) {
+concept EvictsWithoutPressure = requires(Policy policy, std::uint32_t storage) {
   { policy.drops_unasked(storage) } -> std::convertible_to<bool>;
 };
 
@@ -89,9 +90,9 @@ concept DropsUnasked = requires(Policy policy, std::uint32_t storage) {
 struct NullEviction {
   void touch(std::uint32_t /*storage*/, const EvictionCandidate& /*candidate*/) {}
   void erase(std::uint32_t /*storage*/) {}
-  template <class MayGo>
+  template <class Evictable>
   [[nodiscard]] std::optional<std::uint32_t> pick(std::uint64_t /*clock*/,
-                                                  MayGo&& /*may_go*/) const {
+                                                  Evictable&& /*evictable*/) const {
     return std::nullopt;
   }
 };
@@ -110,10 +111,11 @@ class LeastRecentlyUsed {
     order_.erase({it->second, storage});
     clock_.erase(it);
   }
-  template <class MayGo>
-  [[nodiscard]] std::optional<std::uint32_t> pick(std::uint64_t /*clock*/, MayGo&& may_go) const {
+  template <class Evictable>
+  [[nodiscard]] std::optional<std::uint32_t> pick(std::uint64_t /*clock*/,
+                                                  Evictable&& evictable) const {
     for (const auto& [clock, storage] : order_)
-      if (may_go(storage)) return storage;
+      if (evictable(storage)) return storage;
     return std::nullopt;
   }
 
@@ -136,10 +138,11 @@ class LargestFirst {
     order_.erase({-it->second, storage});
     bytes_.erase(it);
   }
-  template <class MayGo>
-  [[nodiscard]] std::optional<std::uint32_t> pick(std::uint64_t /*clock*/, MayGo&& may_go) const {
+  template <class Evictable>
+  [[nodiscard]] std::optional<std::uint32_t> pick(std::uint64_t /*clock*/,
+                                                  Evictable&& evictable) const {
     for (const auto& [bytes, storage] : order_)
-      if (may_go(storage)) return storage;
+      if (evictable(storage)) return storage;
     return std::nullopt;
   }
 
@@ -169,13 +172,14 @@ class CostSizeStaleness {
     place_.erase(it);
   }
 
-  template <class MayGo>
-  [[nodiscard]] std::optional<std::uint32_t> pick(std::uint64_t clock, MayGo&& may_go) const {
+  template <class Evictable>
+  [[nodiscard]] std::optional<std::uint32_t> pick(std::uint64_t clock,
+                                                  Evictable&& evictable) const {
     std::optional<std::uint32_t> best;
     double least = 0;
     for (const auto& [c, queue] : queues_) {
       for (const Entry& entry : queue) {
-        if (!may_go(entry.storage)) continue;
+        if (!evictable(entry.storage)) continue;
         const double score =
             entry.price / static_cast<double>(clock - std::min(clock, entry.clock) + 1);
         if (!best || score < least) {

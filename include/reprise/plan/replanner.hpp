@@ -49,10 +49,9 @@ struct PlanGoal {
 struct ReplanRules {
   PlanSearchRules search{};
   bool in_background = false;  ///< false: ensure() waits
-  /// In the background. Where there is no plan: one that another step has, or one that is found with first_effort, is
-  /// used until improve() has a better one made. It is searched for by a thread of its own, once;
-  /// where it finds nothing, the polite thread goes on. Else first_effort is for the first plan
-  /// alone.
+  /// In the background, a step without a plan uses another step's plan, or a plan that a thread of
+  /// its own finds with first_effort, until improve() has had a better one made. If that thread finds
+  /// nothing, the polite thread goes on. If false, first_effort is for the first plan alone.
   bool quick_first = false;
   bool refine = true;  ///< plan once more with the times of warm ops
   std::size_t max_plans =

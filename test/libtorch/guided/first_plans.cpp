@@ -131,7 +131,7 @@ TEST_CASE("the loop's first sequence is not planned, the second in haste, then t
   CHECK(quick[0] < effort);
   for (int i = 2; i < 5; ++i) {
     watched.run(256);
-    INFO(watched.steps.back().left_because);
+    INFO(watched.steps.back().divergence);
     CHECK(watched.steps.back().planned);
     CHECK(watched.steps.back().recomputed > 0);
     CHECK(watched.steps.back().peak == watched.steps.back().predicted_peak);
@@ -164,9 +164,9 @@ TEST_CASE("sequences that take turns are planned for each, and guessed from thei
   for (int i = 0; i < 10; ++i) rows.push_back(i % 2 == 0 ? 256 : 224);
   for (const int n : rows) watched.run(n);
   for (std::size_t i = 6; i < rows.size(); ++i) {
-    INFO(i << " " << watched.steps[i].left_because);
+    INFO(i << " " << watched.steps[i].divergence);
     CHECK(watched.steps[i].planned);
-    CHECK(watched.steps[i].left_because.empty());
+    CHECK(watched.steps[i].divergence.empty());
     CHECK(watched.steps[i].peak == watched.steps[i].predicted_peak);
   }
   CHECK((contents(all_of(*watched.loop.layers)) == eager(rows)));

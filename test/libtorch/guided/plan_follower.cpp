@@ -62,18 +62,18 @@ TEST_CASE("a plan was carried out if all that it recomputes was recomputed", "[p
   const GuidedStepReport followed = run(Variant::planned);
   CHECK(followed.planned);
   CHECK(followed.recomputed == 1);
-  CHECK(followed.left_because.empty());
+  CHECK(followed.divergence.empty());
   CHECK(followed.peak == followed.predicted_peak);
 
   // the sum is another op: before it h has been recomputed, as planned
   const GuidedStepReport at_the_sum = run(Variant::other_last);
-  CHECK(at_the_sum.left_because == "another op came");
+  CHECK(at_the_sum.divergence == "another op came");
   CHECK(at_the_sum.planned);
   CHECK(at_the_sum.recomputed == 1);
 
   // one op earlier it has not
   const GuidedStepReport before_it = run(Variant::other_sum);
-  CHECK(before_it.left_because == "another op came");
-  CHECK(before_it.left_at + 1 == at_the_sum.left_at);
+  CHECK(before_it.divergence == "another op came");
+  CHECK(before_it.diverged_at + 1 == at_the_sum.diverged_at);
   CHECK_FALSE(before_it.planned);
 }

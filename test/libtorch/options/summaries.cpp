@@ -52,7 +52,7 @@ TEST_CASE("a TrainStep's summary counts every step once, whatever became of it")
 }
 
 TEST_CASE("a MemoryBudget's summary tells planned steps from steps that fit without a plan") {
-  GuidedCounters counters;
+  MemoryBudgetCounters counters;
   counters.steps = 10;
   counters.planned_steps = 4;
   counters.fitting_steps = 3;

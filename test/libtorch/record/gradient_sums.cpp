@@ -3,7 +3,7 @@
 
 #include <reprise_test/guided.hpp>
 
-#include <reprise/libtorch/device/block_takeover.hpp>
+#include <reprise/libtorch/device/block_donation.hpp>
 #include <reprise/libtorch/record/gradient_sums.hpp>
 
 using namespace reprise;
@@ -118,7 +118,7 @@ TEST_CASE("an op's result takes the place of an operand, and memory is counted o
   void* const place = b.data_ptr();
   Tensor c;
   {
-    BlockTakeover takeover(b.storage());
+    BlockDonation takeover(b.storage());
     CHECK_FALSE(takeover.taken());
     c = a + b;
     CHECK(cpu_memory().peak() == before);
@@ -138,7 +138,7 @@ TEST_CASE("where the op throws, the block is still the operand's", "[gradient_su
   Tensor b = made(2);
   const Bytes before = cpu_memory().live();
   const auto failing = [&] {
-    BlockTakeover takeover(b.storage());
+    BlockDonation takeover(b.storage());
     const Tensor result = torch::empty({8, 8});
     CHECK(takeover.taken());
     CHECK(result.data_ptr() == b.data_ptr());
@@ -153,7 +153,7 @@ TEST_CASE("where the op throws, the block is still the operand's", "[gradient_su
 
 TEST_CASE("a block that something else than the result took is told of", "[gradient_sums]") {
   Tensor b = made(2);
-  BlockTakeover takeover(b.storage());
+  BlockDonation takeover(b.storage());
   const Tensor workspace = torch::empty({8, 8}), result = torch::empty({8, 8});
   CHECK_THROWS_AS(takeover.taken_by(result), Error);
 }
@@ -175,7 +175,7 @@ TEST_CASE("a sum that is small and does not outlive the step is left as it is", 
 TEST_CASE("an operand that no op asks for stays as it is", "[gradient_sums]") {
   Tensor b = made(2);
   {
-    BlockTakeover takeover(b.storage());
+    BlockDonation takeover(b.storage());
     CHECK(torch::empty({3}).data_ptr() != b.data_ptr());
     CHECK_FALSE(takeover.taken());
   }

@@ -59,14 +59,14 @@ TEST_CASE("running statistics are moved in training, and by nothing else") {
   for (int i = 0; i < 8; ++i) norm.args.emplace_back();
   const ArgumentSlot input{0, -1, ValueId{0}}, mean{3, -1, ValueId{1}};
   norm.args[5] = true;
-  CHECK(is_moved_statistic(norm, mean));
-  CHECK_FALSE(is_moved_statistic(norm, input));
+  CHECK(is_running_stat(norm, mean));
+  CHECK_FALSE(is_running_stat(norm, input));
   norm.args[5] = false;
-  CHECK_FALSE(is_moved_statistic(norm, mean));
-  CHECK_FALSE(is_moved_statistic(call_of("aten::relu"), input));
+  CHECK_FALSE(is_running_stat(norm, mean));
+  CHECK_FALSE(is_running_stat(call_of("aten::relu"), input));
   Call alias;
   alias.kind = CallKind::alias;
-  CHECK_FALSE(is_moved_statistic(alias, mean));
+  CHECK_FALSE(is_running_stat(alias, mean));
 }
 
 TEST_CASE("only what cannot be looked into, or is another library's, may linger") {

@@ -63,12 +63,12 @@ TEST_CASE("the tags say what is random, depends on data, or goes to the host", "
   CHECK(facts("aten::nonzero").dynamic_shape);
   CHECK_FALSE(facts("aten::relu").dynamic_shape);
   for (const char* name : {"aten::_local_scalar_dense", "aten::equal"}) {
-    CHECK(facts(name).reads_to_host);
+    CHECK(facts(name).returns_host_value);
     CHECK_FALSE(facts(name).repeatable);
     CHECK_FALSE(facts(name).about_shapes_only);
   }
   CHECK(facts("aten::is_same_size").about_shapes_only);
-  CHECK_FALSE(facts("aten::is_same_size").reads_to_host);
+  CHECK_FALSE(facts("aten::is_same_size").returns_host_value);
   CHECK_FALSE(facts("aten::relu").about_shapes_only);
   CHECK(facts("aten::_ctc_loss").hands_lengths_to_host);
   CHECK_FALSE(facts("aten::_ctc_loss").read_by_host);
@@ -84,8 +84,8 @@ TEST_CASE("views, empty tensors, copies and files are known as such", "[op_facts
   CHECK(facts("aten::resize_").unfilled);
   CHECK_FALSE(facts("aten::new_zeros").unfilled);
   for (const char* name : {"aten::clone", "aten::_to_copy", "aten::new_zeros", "aten::ones_like"})
-    CHECK(facts(name).makes_room);
-  CHECK_FALSE(facts("aten::relu").makes_room);
+    CHECK(facts(name).user_may_fill_result);
+  CHECK_FALSE(facts("aten::relu").user_may_fill_result);
   CHECK(facts("aten::_lazy_clone").copies_lazily);
   CHECK_FALSE(facts("aten::_lazy_clone").repeatable);
   CHECK_FALSE(facts("aten::set_", "source_Tensor").repeatable);
@@ -105,6 +105,6 @@ TEST_CASE(
   CHECK_FALSE(facts("facts_test::marked").repeatable);
   CHECK_FALSE(facts("facts_test::pure").may_write);
   CHECK(facts("facts_test::pure").repeatable);
-  CHECK(facts("facts_test::measure").reads_to_host);
+  CHECK(facts("facts_test::measure").returns_host_value);
   CHECK_FALSE(facts("aten::mm").may_write);
 }

@@ -14,7 +14,7 @@ using torch::Tensor;
 
 namespace {
 
-struct Counter final : SavedTensorKeeper {
+struct Counter final : SavedTensorHooks {
   int kept = 0, given = 0, alive = 0;
 
   struct Saved final : SavedTensor {

@@ -37,9 +37,10 @@ class AnyPolicy {
   void erase(std::uint32_t s) {
     std::visit([&](auto& policy) { policy.erase(s); }, policy_);
   }
-  template <class MayGo>
-  [[nodiscard]] std::optional<std::uint32_t> pick(std::uint64_t clock, MayGo&& may_go) const {
-    return std::visit([&](const auto& policy) { return policy.pick(clock, may_go); }, policy_);
+  template <class Evictable>
+  [[nodiscard]] std::optional<std::uint32_t> pick(std::uint64_t clock,
+                                                  Evictable&& evictable) const {
+    return std::visit([&](const auto& policy) { return policy.pick(clock, evictable); }, policy_);
   }
   bool drops_unasked(std::uint32_t s) {
     auto* at_random = std::get_if<EvictAtRandom>(&policy_);
@@ -49,6 +50,6 @@ class AnyPolicy {
  private:
   Policies policy_;
 };
-static_assert(EvictionPolicy<AnyPolicy> && DropsUnasked<AnyPolicy>);
+static_assert(EvictionPolicy<AnyPolicy> && EvictsWithoutPressure<AnyPolicy>);
 
 }  // namespace reprise::testing

@@ -147,7 +147,7 @@ inline Reference reference(const std::function<Program()>& make, int steps,
 }
 
 struct Outcome {
-  GuidedCounters counters{};
+  MemoryBudgetCounters counters{};
   std::vector<GuidedStepReport> steps{};
   Bytes budget{}, start{};
 };
@@ -178,11 +178,11 @@ Outcome run_inside(const std::function<Program()>& make, const Reference& expect
     outcome.steps.push_back(budget.last());
     const GuidedStepReport& last = budget.last();
     INFO("peak " << last.peak.count << " predicted " << last.predicted_peak.count << " budget "
-                 << last.budget.count << " " << last.left_because);
+                 << last.budget.count << " " << last.divergence);
     CHECK((contents(program.state()) == expected.states[i]));
     if (!program.alone) continue;
     if (!last.over_budget) CHECK(last.peak <= last.budget);
-    if (last.planned && last.left_because.empty() && last.predicted_peak > 0_B)
+    if (last.planned && last.divergence.empty() && last.predicted_peak > 0_B)
       CHECK(last.peak == last.predicted_peak);
   }
   outcome.counters = budget.counters();

@@ -66,7 +66,7 @@ struct WildOptions {
 struct WildOutcome {
   WildMode mode{};
   std::vector<GuidedStepReport> steps{};
-  GuidedCounters counters{};
+  MemoryBudgetCounters counters{};
   std::string error{};  ///< what a step threw
 };
 
@@ -103,14 +103,13 @@ inline WildOutcome run_wild(const std::function<Program()>& make, const Referenc
     const GuidedStepReport& last = budget.last();
     outcome.steps.push_back(last);
     INFO("peak " << last.peak.count << ", predicted " << last.predicted_peak.count << ", budget "
-                 << last.budget.count << ", floor " << last.floor.count << "; "
-                 << last.left_because);
+                 << last.budget.count << ", floor " << last.floor.count << "; " << last.divergence);
     const bool equal = contents(program.state()) == expected.states[i];
     CHECK(equal);
     if (!equal) return outcome;
     if (!program.alone || !wild.within_budget) continue;
     if (!last.over_budget) CHECK(last.peak <= last.budget);
-    if (last.planned && last.left_because.empty() && last.predicted_peak > 0_B)
+    if (last.planned && last.divergence.empty() && last.predicted_peak > 0_B)
       CHECK(last.peak == last.predicted_peak);
   }
   outcome.counters = budget.counters();

@@ -47,10 +47,10 @@ struct CheckpointOptions {
 };
 
 /// The number of writes to a tensor, and whether more have come since.
-class WriteMark {
+class VersionSnapshot {
  public:
-  WriteMark() = default;
-  explicit WriteMark(const at::Tensor& t)
+  VersionSnapshot() = default;
+  explicit VersionSnapshot(const at::Tensor& t)
       : counter_(t.unsafeGetTensorImpl()->version_counter()), then_(count()) {}
   [[nodiscard]] bool written_since() const { return count() != then_; }
   [[nodiscard]] std::uint32_t then() const { return then_; }
@@ -72,7 +72,7 @@ struct SavedItem {
   at::ScalarType dtype = at::ScalarType::Undefined;
   at::Device device = at::kCPU;
   const OpFacts* maker = nullptr;
-  WriteMark mark{};
+  VersionSnapshot mark{};
   bool made_inside = false;
   bool wanted = false;                       ///< autograd still needs it
   std::shared_ptr<SavedTensor> elsewhere{};  ///< for an item that was not made inside
@@ -83,7 +83,7 @@ struct SavedArgument {
   std::shared_ptr<SavedTensor> tensor{};
   std::ptrdiff_t old = -1;
   Geometry geometry{};
-  WriteMark mark{};
+  VersionSnapshot mark{};
   bool requires_grad = false, leaf = true;
 };
 
@@ -98,7 +98,7 @@ struct OldContents {
 /// then be recomputed.
 struct KeptCall {
   const OpFacts* op = nullptr;
-  std::vector<std::pair<std::shared_ptr<SavedTensor>, WriteMark>> results{};
+  std::vector<std::pair<std::shared_ptr<SavedTensor>, VersionSnapshot>> results{};
   std::optional<GeneratorState> generator_after{};
 };
 

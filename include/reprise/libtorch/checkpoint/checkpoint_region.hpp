@@ -75,7 +75,7 @@ class StoragesMadeInside {
   std::unordered_map<const c10::StorageImpl*, const OpFacts*> makers_{};
 };
 
-class CheckpointRegion : public DispatchHook, public SavedTensorKeeper {
+class CheckpointRegion : public DispatchHook, public SavedTensorHooks {
  public:
   explicit CheckpointRegion(CheckpointRegion* outer)
       : outer_(outer),
@@ -140,7 +140,7 @@ class ForwardRegion final : public CheckpointRegion {
       item.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
       item.dtype = tensor.scalar_type();
       item.device = tensor.device();
-      item.mark = WriteMark(tensor);
+      item.mark = VersionSnapshot(tensor);
       item.wanted = true;
       item.elsewhere = std::move(elsewhere);
     }
@@ -152,7 +152,7 @@ class ForwardRegion final : public CheckpointRegion {
  private:
   void add_argument(const at::Tensor& t) {
     SavedArgument argument;
-    argument.mark = WriteMark(t);
+    argument.mark = VersionSnapshot(t);
     argument.requires_grad = t.requires_grad();
     argument.leaf = t.is_leaf();
     argument.tensor = keep_outside(t, true);
@@ -263,7 +263,7 @@ class ForwardRegion final : public CheckpointRegion {
       // a view, or an in-place result
       if (std::find(given.begin(), given.end(), storage) != given.end())
         return call.results.clear();
-      call.results.emplace_back(keep_outside(t, true), WriteMark(t));
+      call.results.emplace_back(keep_outside(t, true), VersionSnapshot(t));
       kept_in_[storage] = frame_->kept.size() - 1;
     }
     if (facts.random) call.generator_after = GeneratorState::now();
@@ -280,7 +280,7 @@ class RecomputeRegion final : public CheckpointRegion {
  public:
   /// Thrown when everything that backward needs has been recomputed. No std::exception, so that a
   /// function that catches these lets it pass.
-  struct Enough {};
+  struct EarlyStop {};
 
   explicit RecomputeRegion(CheckpointFrame& frame) : CheckpointRegion(nullptr), frame_(frame) {
     for (std::size_t i = 0; i < frame_.items.size(); ++i)
@@ -335,7 +335,7 @@ class RecomputeRegion final : public CheckpointRegion {
       frame_.ready[index] = detached(tensor);
       --missing_;
     }
-    if (missing_ == 0 && frame_.options.early_stop) throw Enough{};
+    if (missing_ == 0 && frame_.options.early_stop) throw EarlyStop{};
   }
 
   [[noreturn]] void throw_more(const at::Tensor& tensor) const {
@@ -399,7 +399,7 @@ class RecomputeRegion final : public CheckpointRegion {
   CheckpointFrame& frame_;
   std::size_t next_ = 0, missing_ = 0, next_kept_ = 0;
   bool last_pass_ = false;
-  std::vector<WriteMark> written_{};
+  std::vector<VersionSnapshot> written_{};
 };
 
 /// A tensor that is no leaf and has no history: the function may write to it in place, as to the
@@ -490,7 +490,7 @@ inline void CheckpointFrame::recompute(int task) {
     try {
       run(std::move(tensors));
       region.check_complete();
-    } catch (const RecomputeRegion::Enough&) {
+    } catch (const RecomputeRegion::EarlyStop&) {
     }
   } catch (...) {
     ready.clear();

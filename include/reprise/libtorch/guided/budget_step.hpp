@@ -4,7 +4,7 @@
 //   auto step = budget.step();
 //   …                                                 the user's own step
 //   step.pin(tensor);                                 before a pointer is taken that an op does not see
-//   auto here = step.here();                          on a thread of the user's own, before its first op
+//   auto joined = step.join_thread();                          on a thread of the user's own, before its first op
 
 #include <exception>
 #include <optional>
@@ -33,7 +33,7 @@ class BudgetStep {
  public:
   explicit BudgetStep(Budget& budget) : budget_(budget), exceptions_(std::uncaught_exceptions()) {
     if (budget.off_) return;
-    measured_ = budget.left_to_blocks();
+    measured_ = budget.uses_checkpoints();
     if (measured_) budget_.begin_measuring();
     else budget_.begin(guide_);
   }
@@ -72,9 +72,11 @@ class BudgetStep {
   void pin(const at::Tensor& tensor) {
     if (guide_) guide_->pin(tensor);
   }
-  /// For a thread of the user's own that runs a part of the step: `auto here = step.here();` on
-  /// that thread, before its first op.
-  [[nodiscard]] JoinedThread here() { return JoinedThread(guide_ ? &guide_->recorder() : nullptr); }
+  /// For a thread of the user's own that runs a part of the step:
+  /// `auto joined = step.join_thread();` on that thread, before its first op.
+  [[nodiscard]] JoinedThread join_thread() {
+    return JoinedThread(guide_ ? &guide_->recorder() : nullptr);
+  }
 
  private:
   Budget& budget_;

@@ -68,7 +68,7 @@ class CallRunner {
     for (std::size_t k = 0; k < call.reads.size(); ++k) {
       const ValueId read = call.reads[k].value;
       const auto storage = memory_to_check(read);
-      if (!storage || is_moved_statistic(call, call.reads[k])) continue;
+      if (!storage || is_running_stat(call, call.reads[k])) continue;
       if (!tables_.records()[tables_.storage_of(read)].use.user_may_write)
         checks_->check_result(recording(), tables_.version_of(read),
                               *storage.unsafeGetStorageImpl(), false);

@@ -29,7 +29,7 @@ class GuidedMeter {
   explicit GuidedMeter(const BudgetLimit& limit) : limit_(limit) {}
 
   [[nodiscard]] const GuidedStepReport& last() const { return last_; }
-  [[nodiscard]] const GuidedCounters& counters() const { return counters_; }
+  [[nodiscard]] const MemoryBudgetCounters& counters() const { return counters_; }
   /// The start bytes of the last step that has ended.
   [[nodiscard]] Bytes base() const { return base_; }
   /// The sequence that the running step follows.
@@ -73,8 +73,8 @@ class GuidedMeter {
     last_.moving_time = transfers.time_out + transfers.time_in;
     last_.time = since_start();
     if (counters.followed) return;
-    last_.left_because = counters.divergence;
-    last_.left_at = counters.diverged_at;
+    last_.divergence = counters.divergence;
+    last_.diverged_at = counters.diverged_at;
   }
   void probed(Bytes peak) { last_.probed_peak = peak; }
   void floor(Bytes above_start) { last_.floor = last_.base + above_start; }
@@ -136,7 +136,7 @@ class GuidedMeter {
 
   const BudgetLimit& limit_;
   GuidedStepReport last_;
-  GuidedCounters counters_;
+  MemoryBudgetCounters counters_;
   KnownSequences::Choice following_;
   Bytes started_with_{};  // live bytes when the step began, without the step's own
   Bytes base_{};

@@ -158,7 +158,7 @@ class GuidedStep final : public RecorderHooks,
     if (call.facts->random) step->runner.note_generator(recorder_.tables().next_node());
     choice_.advance(recorder_.tables(), step->follower, call);
     step->materialize_operands(call);
-    for (StorageIndex s : writes) step->end_version(s);
+    for (StorageIndex s : writes) step->before_overwrite(s);
     step->runner.note_operands(call);
     if (const ValueId summand = step->follower.summand_of_next(call); summand.valid())
       step->takeover.begin(summand);

@@ -29,7 +29,7 @@
 #include <reprise/base/error.hpp>
 #include <reprise/base/log.hpp>
 #include <reprise/base/units.hpp>
-#include <reprise/libtorch/guided/guided_stream.hpp>
+#include <reprise/libtorch/guided/planned_sequence.hpp>
 #include <reprise/libtorch/options/memory_budget_options.hpp>
 #include <reprise/libtorch/record/graph_of.hpp>
 #include <reprise/pipeline/stages.hpp>
@@ -44,7 +44,7 @@ struct KnownSequence {
   std::uint64_t id = 0;
   std::shared_ptr<const Recording> recording{};
   /// to follow if the headroom is enough without evictions; null before the graph has been made
-  std::shared_ptr<const PlannedStream> without_plan{};
+  std::shared_ptr<const PlannedSequence> without_plan{};
   Bytes floor_above{};     ///< no schedule can go below, above the start
   Bytes needed_above{};    ///< where it went above its limit: what it needed
   Bytes above_for_cost{};  ///< of the plan for a budget by its cost
@@ -61,7 +61,7 @@ struct KnownSequence {
 
 /// A plan that a step can follow.
 struct FollowablePlan {
-  std::shared_ptr<const PlannedStream> stream{};
+  std::shared_ptr<const PlannedSequence> stream{};
   Bytes above{};  ///< its peak above the start bytes
   Microseconds extra{};
   bool used = false;
@@ -97,7 +97,7 @@ class KnownSequences {
   /// A sequence to follow from here on, with its peak above the start bytes and the predicted
   /// extra time of its plan.
   struct Choice {
-    std::shared_ptr<const PlannedStream> stream{};
+    std::shared_ptr<const PlannedSequence> stream{};
     Bytes above{};
     Microseconds extra{};
   };
@@ -107,7 +107,7 @@ class KnownSequences {
   [[nodiscard]] Choice choose_or_plan(const Recording& so_far, const Call& next, Bytes headroom) {
     for (Known* candidate : in_likely_order()) {
       Known& known = *candidate;
-      if (!known.graph || known.key.put_off || !begins_like(*known.key.recording, so_far, next))
+      if (!known.graph || known.key.put_off || !may_become(*known.key.recording, so_far, next))
         continue;
       if (known.key.all() <= headroom) return {known.key.without_plan, known.key.all(), {}};
       ensure_planned(known, headroom);
@@ -125,7 +125,7 @@ class KnownSequences {
   void learn(Recording recording, std::optional<Bytes> headroom) {
     bool is_new = false;
     Known& known = steps_.find_or_add(
-        [&](const KnownSequence& key) { return same_stream(*key.recording, recording); },
+        [&](const KnownSequence& key) { return same_sequence(*key.recording, recording); },
         [&] {
           is_new = true;
           return KnownSequence{
@@ -145,7 +145,7 @@ class KnownSequences {
 
   /// A step has followed this sequence to its end, as `now`. The sequence becomes the last one
   /// seen.
-  void seen(const PlannedStream& stream, const Recording& now, Bytes headroom) {
+  void seen(const PlannedSequence& stream, const Recording& now, Bytes headroom) {
     new_in_a_row_ = 0;
     const auto it = std::ranges::find_if(steps_.steps(), [&](const Known& known) {
       return known.key.recording == stream.recording;
@@ -172,14 +172,14 @@ class KnownSequences {
   /// 0 if nothing is known.
   [[nodiscard]] Bytes needed_above(const Recording& so_far) const {
     for (const Known& known : steps_.steps())
-      if (known.key.needed_above > Bytes{0} && begins_like(*known.key.recording, so_far))
+      if (known.key.needed_above > Bytes{0} && may_become(*known.key.recording, so_far))
         return known.key.needed_above;
     return {};
   }
 
   /// The last seen sequence, with its plan if it has one. Null if there is no such sequence, or if
   /// no graph was made of it.
-  [[nodiscard]] const PlannedStream* last() const {
+  [[nodiscard]] const PlannedSequence* last() const {
     if (steps_.steps().empty() || !steps_.steps().front().graph) return nullptr;
     const Known& front = steps_.steps().front();
     return front.made ? front.made->stream.get() : front.key.without_plan.get();
@@ -327,7 +327,7 @@ class KnownSequences {
 
   void make_graph(Known& known) const {
     if (known.graph) return;
-    auto stream = std::make_shared<PlannedStream>();
+    auto stream = std::make_shared<PlannedSequence>();
     stream->recording = known.key.recording;
     stream->graph = std::make_shared<const StepGraph>(
         graph_of(*stream->recording, options_.run.name, GraphDetail::structure));
@@ -351,10 +351,10 @@ class KnownSequences {
     steps_.refine(known, times, [&] {
       auto graph = std::make_shared<StepGraph>(*known.graph);
       for (std::size_t i = 0; i < times.size(); ++i) graph->set_time(NodeId{i}, times[i]);
-      auto warm = std::make_shared<PlannedStream>(*known.key.without_plan);
+      auto warm = std::make_shared<PlannedSequence>(*known.key.without_plan);
       known.graph = warm->graph = std::move(graph);
       known.key.without_plan = std::move(warm);
-      auto followed = std::make_shared<PlannedStream>(*known.made->stream);
+      auto followed = std::make_shared<PlannedSequence>(*known.made->stream);
       followed->graph = known.graph;
       known.made->stream = std::move(followed);
     });
@@ -395,7 +395,7 @@ class KnownSequences {
   [[nodiscard]] std::shared_ptr<FollowablePlan> followable(const Known& known,
                                                            Schedule schedule) const {
     static_cast<void>(stages_.rewrite(*known.graph, schedule));
-    auto stream = std::make_shared<PlannedStream>(*known.key.without_plan);
+    auto stream = std::make_shared<PlannedSequence>(*known.key.without_plan);
     stream->plan.emplace(*known.graph, std::move(schedule));
     auto made = std::make_shared<FollowablePlan>();
     made->above = stream->plan->peak() - start_bytes(*known.graph);

@@ -226,7 +226,7 @@ class Lineage {
       const Call& call = recording().calls[node.index];
       cost += call.time.count;
       for (const ArgumentSlot& read : call.reads) {
-        if (!read.value.valid() || is_moved_statistic(call, read)) continue;
+        if (!read.value.valid() || is_running_stat(call, read)) continue;
         const ValueId from = tables_.version_of(read.value);
         if (tables_.storage_of(from) != no_storage && !is_available(from)) wanted.push_back(from);
       }

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include <reprise/libtorch/guided/guided_stream.hpp>
 #include <reprise/libtorch/guided/plan_instances.hpp>
+#include <reprise/libtorch/guided/planned_sequence.hpp>
 #include <reprise/libtorch/guided/rematerializer.hpp>
 
 namespace reprise::guided {
@@ -27,7 +27,7 @@ class OccurrenceRunner {
 
   /// Recomputes the occurrence at this position of the schedule. Returns null on success, else the
   /// reason why the step must go on without the plan.
-  [[nodiscard]] const char* run(const PlannedStream& sequence, std::uint32_t i) {
+  [[nodiscard]] const char* run(const PlannedSequence& sequence, std::uint32_t i) {
     const NodeId node = sequence.plan->schedule()[i];
     const Call& call = recording().calls[node.index];
     static_cast<void>(rematerializer_.process_pointer_writes(call));
@@ -36,7 +36,7 @@ class OccurrenceRunner {
     ScopedPins pins(residency_.records());
     std::vector<at::Tensor> tensors(call.reads.size());
     for (std::size_t k = 0; k < call.reads.size(); ++k) {
-      if (!call.reads[k].value.valid() || is_moved_statistic(call, call.reads[k])) continue;
+      if (!call.reads[k].value.valid() || is_running_stat(call, call.reads[k])) continue;
       tensors[k] = operand_of(sequence, i, node, call.reads[k].value, pins);
       if (!tensors[k].defined()) return "what a recomputation needs has been freed";
     }
@@ -62,7 +62,7 @@ class OccurrenceRunner {
   [[nodiscard]] const Recording& recording() const { return tables_.recording(); }
 
   // Undefined if the operand has been freed.
-  at::Tensor operand_of(const PlannedStream& sequence, std::uint32_t occurrence, NodeId node,
+  at::Tensor operand_of(const PlannedSequence& sequence, std::uint32_t occurrence, NodeId node,
                         ValueId v, ScopedPins& pins) {
     const RecordedValue& owner = tables_.value(tables_.owner_of(v));
     const Resolution& resolution = sequence.plan->resolution();

@@ -72,7 +72,7 @@ class OnlineEviction {
 
   /// Policies that evict without pressure do so after every op.
   void evict_without_pressure() {
-    if constexpr (DropsUnasked<Policy>)
+    if constexpr (EvictsWithoutPressure<Policy>)
       for (StorageIndex s = 0; s < residency_.records().size(); ++s)
         if (evictable(s) && residency_.bytes(s) > Bytes{0} && policy_.drops_unasked(s))
           reclaim(s, true);

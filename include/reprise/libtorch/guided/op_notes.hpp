@@ -49,7 +49,7 @@ class OpNotes {
         if (!call.facts->views_only) use.unread = false;
         if (may_linger(call)) linger(s);
       }
-      if (is_moved_statistic(call, read)) continue;
+      if (is_running_stat(call, read)) continue;
       watch_source(call, s);
       lineage_.note_read(read.value, node);
     }
@@ -139,7 +139,7 @@ class OpNotes {
         call.repeatable && !reads_what_user_may_write && !(writes_argument && use.user_may_write));
     if (writes_argument) residency_.look_at(s);
     use.unread = true;
-    use.user_may_fill = call.reads.empty() || (!watches_host() && call.facts->makes_room);
+    use.user_may_fill = call.reads.empty() || (!watches_host() && call.facts->user_may_fill_result);
     if (!lineage_.reproducible(result.value)) use.death_is_recorded = true;
   }
 

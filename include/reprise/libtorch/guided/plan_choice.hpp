@@ -14,8 +14,8 @@ class PlanChoice {
  public:
   /// The plan to follow for a step that has made these calls and goes on with this op; null for
   /// none.
-  using Choose = std::function<std::shared_ptr<const PlannedStream>(const Recording& so_far,
-                                                                    const Call& next, Bytes base)>;
+  using Choose = std::function<std::shared_ptr<const PlannedSequence>(
+      const Recording& so_far, const Call& next, Bytes base)>;
 
   explicit PlanChoice(Choose choose) : choose_(std::move(choose)) {}
 

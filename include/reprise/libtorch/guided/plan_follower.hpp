@@ -19,9 +19,9 @@
 #include <utility>
 #include <vector>
 
-#include <reprise/libtorch/guided/guided_stream.hpp>
 #include <reprise/libtorch/guided/occurrence_runner.hpp>
 #include <reprise/libtorch/guided/plan_instances.hpp>
+#include <reprise/libtorch/guided/planned_sequence.hpp>
 #include <reprise/libtorch/guided/rematerializer.hpp>
 #include <reprise/libtorch/record/gradient_sums.hpp>
 
@@ -57,7 +57,7 @@ class PlanFollower final : public ValueSource {
   }
 
   /// From the step's first op on.
-  void follow(std::shared_ptr<const PlannedStream> sequence) {
+  void follow(std::shared_ptr<const PlannedSequence> sequence) {
     chosen_ = std::move(sequence);
     sequence_ = chosen_.get();
     recomputed_before_ = 0;
@@ -67,7 +67,7 @@ class PlanFollower final : public ValueSource {
   /// Changes to another plan whose sequence is the same up to the present op. Evicts what the new
   /// plan has evicted by now. If the new plan keeps something that the old plan evicted, it is
   /// restored when an op reads it.
-  void enter(std::shared_ptr<const PlannedStream> sequence, NodeId now) {
+  void enter(std::shared_ptr<const PlannedSequence> sequence, NodeId now) {
     follow(std::move(sequence));
     next_ = now;
     recomputed_before_ = now.index;
@@ -316,8 +316,8 @@ class PlanFollower final : public ValueSource {
   RematerializerListener& listener_;
   PlanInstances instances_;
   OccurrenceRunner occurrences_;
-  std::shared_ptr<const PlannedStream> chosen_;
-  const PlannedStream* sequence_ = nullptr;  // while the follower follows it
+  std::shared_ptr<const PlannedSequence> chosen_;
+  const PlannedSequence* sequence_ = nullptr;  // while the follower follows it
   NodeId next_{0};
   std::size_t recomputed_before_ = 0;  // all recomputations before nodes of lower index have run
   std::size_t compared_ = 0;

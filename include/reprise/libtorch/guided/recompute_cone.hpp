@@ -66,7 +66,7 @@ struct RecordedCone {
     if (!seen.insert(node.index).second) continue;
     cone.calls.push_back(node);
     for (const ArgumentSlot& read : recording.calls[node.index].reads) {
-      if (!read.value.valid() || is_moved_statistic(recording.calls[node.index], read)) continue;
+      if (!read.value.valid() || is_running_stat(recording.calls[node.index], read)) continue;
       const ValueId from = tables.version_of(read.value);
       if (lineage.updated_after(from, node))
         throw Error(Errc::capture_failed, recording.describe(version) +

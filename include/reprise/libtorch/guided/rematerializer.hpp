@@ -282,7 +282,7 @@ class Rematerializer {
     // all must be resident at once: restoring one can reclaim another
     for (std::size_t k = 0; k < call.reads.size(); ++k) {
       const ArgumentSlot& read = call.reads[k];
-      if (!read.value.valid() || is_moved_statistic(call, read)) continue;
+      if (!read.value.valid() || is_running_stat(call, read)) continue;
       const ValueId version = tables_.version_of(read.value);
       const auto it = made.find(version.index);
       if (it != made.end()) {
@@ -299,7 +299,7 @@ class Rematerializer {
       if (tensor.defined()) put(slot.value, tensor.storage(), reads, made);
     }
     for (const ArgumentSlot& read : call.reads) {
-      if (!read.value.valid() || is_moved_statistic(call, read)) continue;
+      if (!read.value.valid() || is_running_stat(call, read)) continue;
       const auto it = made.find(tables_.version_of(read.value).index);
       if (--reads[tables_.version_of(read.value).index] == 0 && it != made.end()) made.erase(it);
     }

@@ -17,7 +17,7 @@
 #include <reprise/libtorch/guided/online_eviction.hpp>
 #include <reprise/libtorch/guided/op_notes.hpp>
 #include <reprise/libtorch/guided/plan_follower.hpp>
-#include <reprise/libtorch/guided/summand_takeover.hpp>
+#include <reprise/libtorch/guided/summand_donation.hpp>
 
 namespace reprise::guided {
 
@@ -35,10 +35,10 @@ struct StepParts {
         eviction(recorder, events, lineage, counters, std::move(policy)),
         notes(recorder, events, lineage, runner, rematerializer, listener),
         pins(recorder.storages()) {
-    events.residency().explain_errors(
-        "call step.pin(tensor) first: ",
-        "; ops need no such call, and on a thread of its own say `auto here = step.here();` "
-        "first");
+    events.residency().explain_errors("call step.pin(tensor) first: ",
+                                      "; ops need no such call, and on a thread of its own say "
+                                      "`auto joined = step.join_thread();` "
+                                      "first");
   }
 
   /// For EntryScope.
@@ -69,7 +69,7 @@ struct StepParts {
     });
   }
   /// The op is about to overwrite the storage.
-  void end_version(StorageIndex s) {
+  void before_overwrite(StorageIndex s) {
     const auto end = [this](StorageIndex written) {
       rematerializer.before_overwrite(written);
       events.residency().writes().stop(written);
@@ -94,7 +94,7 @@ struct StepParts {
   CallRunner runner;
   Rematerializer rematerializer;
   PlanFollower follower;
-  SummandTakeover takeover;
+  SummandDonation takeover;
   OnlineEviction<Policy> eviction;
   OpNotes notes;
   ScopedPins pins;  ///< of the running op

@@ -42,7 +42,7 @@ struct MemoryBudgetOptions {
   /// The reaction if no plan is found or no op sequence repeats. false: steps stay inside the
   /// budget online. true: steps run unchanged, and only the modules that the user has given to
   /// checkpoint() are recomputed. These modules alone then decide how much memory a step needs.
-  bool blocks_where_unplanned = false;
+  bool use_checkpoints_if_unplanned = false;
   /// On Linux, evicted storages keep their addresses too, as spilled storages do. Raw
   /// pointers from earlier in the step, or taken now, then read the bytes that eager would. Only
   /// for tensors of 12 KiB and more; docs/memory_budget.md has the cost.

@@ -86,11 +86,11 @@ struct GuidedStepReport : StepReport {
   bool only_spills = false;  ///< recomputation had reached its bound: storages were spilled
   /// storages that were evicted or spilled, and restored outside of any plan
   std::int64_t brought_back = 0;
-  std::int64_t evicted = 0;    ///< storages that were evicted or spilled online
-  Microseconds extra_time{};   ///< spent on recomputing
-  Microseconds moving_time{};  ///< spent on spilling and fetching
-  std::string left_because{};  ///< why the step diverged from its plan
-  std::size_t left_at = 0;     ///< the node at which it diverged
+  std::int64_t evicted = 0;     ///< storages that were evicted or spilled online
+  Microseconds extra_time{};    ///< spent on recomputing
+  Microseconds moving_time{};   ///< spent on spilling and fetching
+  std::string divergence{};     ///< why the step diverged from its plan
+  std::size_t diverged_at = 0;  ///< the node at which it diverged
 
   /// Step time divided by the time of its own ops: 1 if nothing was recomputed or spilled.
   [[nodiscard]] double slow_down() const {
@@ -99,9 +99,9 @@ struct GuidedStepReport : StepReport {
 };
 
 /// Counts of steps by the way they ran: every step is planned, fits, or is one of the first two.
-struct GuidedCounters : StepCounters {
+struct MemoryBudgetCounters : StepCounters {
   std::int64_t online_steps = 0;  ///< without a plan: an eviction policy decided, or would have
-  /// steps that ran unchanged, with the user's own checkpoints (blocks_where_unplanned)
+  /// steps that ran unchanged, with the user's own checkpoints (use_checkpoints_if_unplanned)
   std::int64_t block_steps = 0;
   std::int64_t recomputed = 0, brought_back = 0;
   Bytes moved{};
@@ -113,8 +113,8 @@ struct StepPage;
 }  // namespace reprise::options
 
 namespace reprise {
-using options::GuidedCounters;
 using options::GuidedStepReport;
+using options::MemoryBudgetCounters;
 using options::StepCounters;
 using options::StepReport;
 using options::TrainStepCounters;

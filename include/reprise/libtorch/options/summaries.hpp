@@ -88,7 +88,7 @@ inline std::string summary_of(const StepReport& last) {
 }
 
 [[nodiscard]] inline std::string guided_summary(const std::string& name,
-                                                const GuidedCounters& counters,
+                                                const MemoryBudgetCounters& counters,
                                                 const GuidedStepReport& last) {
   Listing ways;
   ways.add(counters.planned_steps, "planned");

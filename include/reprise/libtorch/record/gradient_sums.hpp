@@ -12,7 +12,7 @@
 // gradients to make room for it. The kernel and its operands are the same, so every bit is.
 //
 // In the graph, such a sum overwrites the summand, and its node is not recomputable.
-// block_takeover.hpp carries this out.
+// block_donation.hpp carries this out.
 
 #include <algorithm>
 #include <cstddef>

@@ -16,7 +16,7 @@
 #include <reprise/libtorch/record/recording_tables.hpp>
 #include <reprise/libtorch/record/user_access.hpp>
 #include <reprise/libtorch/record/wrapped_numbers.hpp>
-#include <reprise/libtorch/torch/kept_lists.hpp>
+#include <reprise/libtorch/torch/interned_lists.hpp>
 
 namespace reprise::recording {
 
@@ -139,7 +139,7 @@ class OperandReader {
       tables_.refuse_call(call, tables_.at_next_node(call.facts->name) +
                                     " draws from a generator of the user's own, whose state at the "
                                     "next step cannot be known");
-    call.add_argument(argument.isIntList() ? kept_list(argument) : argument);
+    call.add_argument(argument.isIntList() ? interned_list(argument) : argument);
   }
 
   void read_list_of_lists(CallDraft& call, std::uint32_t arg, const c10::IValue& argument) {

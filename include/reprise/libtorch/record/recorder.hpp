@@ -135,7 +135,7 @@ class Recorder final : public DispatchHook, public PointerListener {
   [[nodiscard]] Recording finish(std::vector<ValueId> outputs = {}) {
     add_releases();
     Recording& recording = tables_.recording();
-    recording.peak = started_with_ + (bytes().existing_peak() - existed_);
+    recording.peak = started_with_ + (bytes().peak_without_limit() - existed_);
     recording.base = tables_.base();
     stop();
     const StorageRecords& records = tables_.records();

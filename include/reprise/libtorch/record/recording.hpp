@@ -158,7 +158,7 @@ struct Call {
 
 /// Whether the call changes this argument although the schema does not say so: running statistics
 /// in training mode.
-[[nodiscard]] inline bool is_moved_statistic(const Call& call, const ArgumentSlot& read) {
+[[nodiscard]] inline bool is_running_stat(const Call& call, const ArgumentSlot& read) {
   if (call.kind != CallKind::op || !call.facts->moves_statistics()) return false;
   const c10::IValue& training = call.args[call.facts->training];
   if (!training.isBool() || !training.toBool()) return false;

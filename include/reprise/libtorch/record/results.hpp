@@ -39,8 +39,8 @@ class ResultNotes {
                                         c10::ArrayRef<c10::IValue> arguments) const {
     PendingWrites writes;
     for (const ArgumentSlot& slot : call.reads) {
-      if (!slot.value.valid() || (!call.facts->writes[slot.arg] && !call.facts->may_write &&
-                                  !is_moved_statistic(call, slot)))
+      if (!slot.value.valid() ||
+          (!call.facts->writes[slot.arg] && !call.facts->may_write && !is_running_stat(call, slot)))
         continue;
       const StorageIndex s = tables_.storage_of(slot.value);
       if (s == no_storage) continue;
@@ -97,7 +97,7 @@ class ResultNotes {
       } else if (is_object(result)) {
         tables_.refuse_call(call, call.facts->name + " (node " + std::to_string(node.index) +
                                       ") returns an object, which cannot be kept for another run");
-      } else if (call.facts->reads_to_host) {
+      } else if (call.facts->returns_host_value) {
         call.add_returned({static_cast<std::uint32_t>(i), result});
       }
     }

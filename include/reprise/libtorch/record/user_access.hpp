@@ -135,7 +135,7 @@ class UserAccess {
           tables_.contents(s).owner != slot.value)
         continue;
       StorageRecord::Contents& known = tables_.contents(s);
-      if (!known.made_without_tensors && !call.facts->makes_room) continue;
+      if (!known.made_without_tensors && !call.facts->user_may_fill_result) continue;
       const auto storage = tables_.records().lock(s);
       if (!storage || storage->nbytes() == 0 || storage->device_type() != ThisDevice::type)
         continue;

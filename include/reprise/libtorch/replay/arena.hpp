@@ -44,16 +44,16 @@
 namespace reprise::replaying {
 
 /// The memory range. It is freed when the arena has released it and every block in it is dead.
-class ArenaBlock final : public BlockSource {
+class ArenaBuffer final : public BlockSource {
  public:
-  explicit ArenaBlock(Bytes height)
+  explicit ArenaBuffer(Bytes height)
       : height_(height),
         memory_(static_cast<std::byte*>(
             ::operator new(static_cast<std::size_t>(height.count), alignment()))) {
     use_large_pages();
   }
-  ArenaBlock(const ArenaBlock&) = delete;
-  ArenaBlock& operator=(const ArenaBlock&) = delete;
+  ArenaBuffer(const ArenaBuffer&) = delete;
+  ArenaBuffer& operator=(const ArenaBuffer&) = delete;
 
   [[nodiscard]] Bytes height() const { return height_; }
   [[nodiscard]] Bytes capacity() const { return counted_; }
@@ -68,7 +68,7 @@ class ArenaBlock final : public BlockSource {
   void start(const ArenaLayout& layout) {
     layout_ = &layout;
     if (layout.counted > counted_) {
-      device_memory().add_spare((layout.counted - counted_).count);
+      device_memory().add_reserved_unused((layout.counted - counted_).count);
       counted_ = layout.counted;
     }
     if (states_.size() < layout.blocks.size())
@@ -159,8 +159,8 @@ class ArenaBlock final : public BlockSource {
 #endif
   }
 
-  ~ArenaBlock() override {
-    device_memory().add_spare(-counted_.count);
+  ~ArenaBuffer() override {
+    device_memory().add_reserved_unused(-counted_.count);
     ::operator delete(memory_, alignment());
   }
   static std::align_val_t alignment() {
@@ -241,7 +241,7 @@ class ArenaMemory {
     }
     if (block_ == nullptr) {
       give_back_free_pages();
-      block_ = new ArenaBlock(layout.height);
+      block_ = new ArenaBuffer(layout.height);
     }
     block_->start(layout);
   }
@@ -274,7 +274,7 @@ class ArenaMemory {
 #endif
   }
 
-  ArenaBlock* block_ = nullptr;
+  ArenaBuffer* block_ = nullptr;
   BlockSource* outer_ = nullptr;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> handed_over_;  // gradients in the arena
 };

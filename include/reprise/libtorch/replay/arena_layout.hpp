@@ -129,7 +129,7 @@ class ArenaLayouter {
     Life life{moment_[i] + static_cast<std::int64_t>(k), moment_[i + 1], false};
     if (taken.result != TracedAllocation::workspace) {
       const AllocationId a = allocation_of(i, taken);
-      // block_takeover.hpp
+      // block_donation.hpp
       if (a.valid() && std::ranges::find(rewriting_.steps[i].allocates, a) ==
                            rewriting_.steps[i].allocates.end())
         return;

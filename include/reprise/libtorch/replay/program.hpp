@@ -23,7 +23,7 @@
 
 #include <reprise/base/error.hpp>
 #include <reprise/graph/simulate.hpp>
-#include <reprise/libtorch/device/block_takeover.hpp>
+#include <reprise/libtorch/device/block_donation.hpp>
 #include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/record/call_again.hpp>
 #include <reprise/libtorch/record/capture.hpp>
@@ -220,7 +220,7 @@ class LibTorchProgram {
   // A recomputed batch norm must not change the model's statistics again: it runs without them. If
   // the step itself made the statistics, they are written like any other argument.
   bool is_statistic(const Instruction& instruction, const ArgumentSlot& read) const {
-    return instruction.again && is_moved_statistic(*instruction.call, read) &&
+    return instruction.again && is_running_stat(*instruction.call, read) &&
            recording().values[recording().owner_of(read.value).index].persistent;
   }
 
@@ -253,7 +253,7 @@ class LibTorchProgram {
   void protect_before_guards() {
     std::size_t last = 0;
     for (std::size_t i = 0; i < instructions_.size(); ++i)
-      if (is_guard(*instructions_[i].call)) last = i + 1;
+      if (decides_by_data(*instructions_[i].call)) last = i + 1;
     for (std::size_t i = 0; i < last; ++i) {
       for (ValueId v : instructions_[i].call->updates) {
         if (recording().values[v.index].origin == Origin::generator) protects_generator_ = true;
@@ -263,9 +263,10 @@ class LibTorchProgram {
   }
 
   // An op of another library may have data-dependent shapes without declaring that.
-  static bool is_guard(const Call& call) {
-    return call.kind == CallKind::op && (call.facts->reads_to_host || call.facts->dynamic_shape ||
-                                         !call.facts->name.starts_with("aten::"));
+  static bool decides_by_data(const Call& call) {
+    return call.kind == CallKind::op &&
+           (call.facts->returns_host_value || call.facts->dynamic_shape ||
+            !call.facts->name.starts_with("aten::"));
   }
 
   // ── running ────────────────────────────────────────────────────────────────────────────────────
@@ -322,7 +323,8 @@ class LibTorchProgram {
     if (now) now->restore();
     if (!instruction.again)
       for (ValueId v : call.updates) bump(v);
-    if (call.facts->reads_to_host && !same_host_value(instruction, stack, outcome)) return false;
+    if (call.facts->returns_host_value && !same_host_value(instruction, stack, outcome))
+      return false;
     for (const Store& store : instruction.stores) {
       at::Tensor& slot = slots_[store.slot];
       if (store.from == ResultSlot::From::argument) slot = slots_[store.source];
@@ -340,7 +342,7 @@ class LibTorchProgram {
     const c10::Storage operand = slots_[instruction.over].storage();
     c10::DataPtr& pointer = operand.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
     if (ThisDevice::owns(pointer)) {
-      BlockTakeover takeover(operand);
+      BlockDonation takeover(operand);
       call.op->redispatchBoxed(call.keys, &stack);
       if (takeover.taken_by(stack.back().toTensor()))
         return takeover.leave(std::exchange(pointer, c10::DataPtr{}));
@@ -416,7 +418,7 @@ class LibTorchProgram {
                            c10::str(at::IntArrayRef(known.sizes));
       // No snapshot was taken before this op, so nothing can be restored. An error is better than a
       // result that draws or counts twice.
-      if (!is_guard(*instruction.call))
+      if (!decides_by_data(*instruction.call))
         throw Error(Errc::capture_failed,
                     outcome.difference +
                         ", although nothing lets its shape vary; please report this, with the op");

@@ -25,7 +25,7 @@
 #include <reprise/libtorch/residency/transfer_stats.hpp>
 #include <reprise/libtorch/residency/user_blocks.hpp>
 #include <reprise/libtorch/residency/write_watch.hpp>
-#include <reprise/libtorch/torch/storage_guard.hpp>
+#include <reprise/libtorch/torch/access_error.hpp>
 
 namespace reprise::residency {
 
@@ -341,9 +341,10 @@ class Residency {
     if (!storage) return;
     ThisDevice::set_keeper(it.data, {});
     static_cast<void>(records_.empty(s));
-    guard_storage(*storage,
-                  "this tensor was evicted or spilled to stay inside Reprise's budget, and could "
-                  "not be restored at the end of the step");
+    set_access_error(
+        *storage,
+        "this tensor was evicted or spilled to stay inside Reprise's budget, and could "
+        "not be restored at the end of the step");
   }
 
   [[nodiscard]] static c10::Storage storage_of(Bytes bytes, c10::DataPtr&& data) {

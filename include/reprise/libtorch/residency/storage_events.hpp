@@ -273,7 +273,7 @@ class StorageEvents final : public BlockListener {
   void exchange_empty(StorageIndex s) {
     residency_.note_empty_death(s, true);
     records_.note_filled(s);
-    if (const auto storage = records_.lock(s)) unguard_storage(*storage);
+    if (const auto storage = records_.lock(s)) clear_access_error(*storage);
     tell_of_exchange(s);
   }
   void tell_of_exchange(StorageIndex s) {

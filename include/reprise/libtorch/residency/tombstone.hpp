@@ -8,7 +8,7 @@
 
 #include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/residency/storage_record.hpp>
-#include <reprise/libtorch/torch/storage_guard.hpp>
+#include <reprise/libtorch/torch/access_error.hpp>
 
 namespace reprise::residency {
 
@@ -55,14 +55,14 @@ class EmptiedStorages {
     c10::DataPtr bytes = records_.empty(
         s, {nullptr, tombstone, &Tombstone::on_freed, c10::Device(ThisDevice::type)});
     records_[s].residency.tombstone = tombstone;
-    guard_storage(*storage, before_ + what + " to stay inside Reprise's budget" + after_);
+    set_access_error(*storage, before_ + what + " to stay inside Reprise's budget" + after_);
     return bytes;
   }
   /// Attaches bytes to the storage, which is alive.
   void remove_tombstone(StorageIndex s, c10::DataPtr&& data) {
     const auto storage = records_.lock(s);
     forget_tombstone(s);
-    unguard_storage(*storage);
+    clear_access_error(*storage);
     records_.refill(s, std::move(data));
   }
   /// Detaches the listener: the storage is not dying, or its death is of no interest.

@@ -28,8 +28,8 @@
 
 #include <reprise/libtorch/torch/signature_bytes.hpp>
 
-// LibTorch's modules that have options or members of their own: declared here, so that including this
-// needs none of torch::nn's headers. A program whose model has such modules includes them.
+// LibTorch's modules that have options or members of their own. The declarations are here, so that
+// this header needs none of torch::nn's. A program whose model has such modules includes those.
 namespace torch::nn {
 class Module;
 using ModulesWithOptionsForReprise = std::tuple<

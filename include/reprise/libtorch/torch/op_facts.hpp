@@ -35,10 +35,10 @@ struct OpFacts {
   std::size_t returns = 0;   ///< number of results
   /// arguments that are written in training mode although the schema does not say so
   std::vector<std::size_t> statistics;
-  std::size_t training = 0;    ///< of such an op: index of the training argument
-  bool random = false;         ///< draws from a generator
-  bool dynamic_shape = false;  ///< the shape of its result depends on data
-  bool reads_to_host = false;  ///< returns a data-dependent value that is no tensor
+  std::size_t training = 0;         ///< of such an op: index of the training argument
+  bool random = false;              ///< draws from a generator
+  bool dynamic_shape = false;       ///< the shape of its result depends on data
+  bool returns_host_value = false;  ///< returns a data-dependent value that is no tensor
   /// returns no tensor, and its result depends on shapes alone
   bool about_shapes_only = false;
   /// part of a composite op that reads lengths behind the dispatcher
@@ -50,7 +50,7 @@ struct OpFacts {
   /// its result is uninitialised: empty, new_empty, ...
   bool unfilled = false;
   /// makes a copy, or a tensor of another tensor's shape, which user code often writes afterwards
-  bool makes_room = false;
+  bool user_may_fill_result = false;
   /// its result shares memory with its operand until one of them is written
   bool copies_lazily = false;
   bool builtin = true;  ///< one of LibTorch's own
@@ -77,7 +77,7 @@ struct PureOps {
 };
 
 /// Whether the op is a factory that takes its shape from a tensor, or a copy.
-inline bool makes_room(std::string_view name) {
+inline bool user_may_fill_result(std::string_view name) {
   return name == "aten::clone" || name == "aten::_to_copy" || name.starts_with("aten::new_") ||
          name.ends_with("_like");
 }
@@ -124,8 +124,9 @@ inline OpFacts look_up_facts(const c10::OperatorHandle& op) {
   const bool builtin = facts.builtin = facts.name.starts_with("aten::");
   // LibTorch tags its own ops. A value that another library's op returns to user code may depend on
   // anything.
-  facts.reads_to_host = !tensors_only && (op.hasTag(at::Tag::data_dependent_output) || !builtin);
-  facts.about_shapes_only = builtin && !tensors_only && !facts.reads_to_host;
+  facts.returns_host_value =
+      !tensors_only && (op.hasTag(at::Tag::data_dependent_output) || !builtin);
+  facts.about_shapes_only = builtin && !tensors_only && !facts.returns_host_value;
   facts.hands_lengths_to_host =
       facts.name == "aten::_ctc_loss" || facts.name == "aten::_pack_padded_sequence";
   facts.read_by_host = facts.name == "aten::_pack_padded_sequence";
@@ -138,8 +139,8 @@ inline OpFacts look_up_facts(const c10::OperatorHandle& op) {
   const bool known = builtin || PureOps::instance().holds(facts.name);
   facts.may_write = !known && !has_alias_marks(schema);
   facts.repeatable =
-      known && !facts.reads_to_host && !facts.read_by_host && !outside && !facts.copies_lazily;
-  facts.makes_room = builtin && makes_room(facts.name);
+      known && !facts.returns_host_value && !facts.read_by_host && !outside && !facts.copies_lazily;
+  facts.user_may_fill_result = builtin && user_may_fill_result(facts.name);
 
   const std::string_view name = facts.name;
   const bool written = std::ranges::find(facts.writes, true) != facts.writes.end();

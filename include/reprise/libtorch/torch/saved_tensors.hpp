@@ -1,8 +1,8 @@
 #pragma once
-// A SavedTensorKeeper keeps the tensors that autograd saves for backward on this thread.
+// A SavedTensorHooks keeps the tensors that autograd saves for backward on this thread.
 //
 // ```cpp
-// struct Counter : SavedTensorKeeper {
+// struct Counter : SavedTensorHooks {
 //   int count = 0;
 //   std::shared_ptr<SavedTensor> keep(const at::Tensor& t) override {
 //     ++count;
@@ -52,26 +52,26 @@ struct SavedAsItIs final : SavedTensor {
   at::Tensor tensor;
 };
 
-struct SavedTensorKeeper {
-  virtual ~SavedTensorKeeper() = default;
+struct SavedTensorHooks {
+  virtual ~SavedTensorHooks() = default;
   [[nodiscard]] virtual std::shared_ptr<SavedTensor> keep(const at::Tensor& tensor) = 0;
 
-  REPRISE_ONE_PER_PROCESS static SavedTensorKeeper*& current() {
-    thread_local SavedTensorKeeper* keeper = nullptr;
+  REPRISE_ONE_PER_PROCESS static SavedTensorHooks*& current() {
+    thread_local SavedTensorHooks* keeper = nullptr;
     return keeper;
   }
 };
 
 class HooksOfKeeper final : public torch::autograd::SavedVariableHooks {
  public:
-  explicit HooksOfKeeper(SavedTensorKeeper& keeper) : keeper_(&keeper) {}
+  explicit HooksOfKeeper(SavedTensorHooks& keeper) : keeper_(&keeper) {}
   void call_pack_hook(const at::Tensor& tensor) override {
     saved_ = std::exchange(keeper_, nullptr)->keep(tensor);
   }
   at::Tensor call_unpack_hook() override { return saved_->get(); }
 
  private:
-  SavedTensorKeeper* keeper_;  // called at once, while it is alive
+  SavedTensorHooks* keeper_;  // called at once, while it is alive
   std::shared_ptr<SavedTensor> saved_{};
 };
 
@@ -116,7 +116,7 @@ class AskingEngine final : public torch::autograd::Engine {
     return engine_->make_anomaly_metadata();
   }
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
-    if (SavedTensorKeeper* keeper = SavedTensorKeeper::current())
+    if (SavedTensorHooks* keeper = SavedTensorHooks::current())
       return std::make_unique<HooksOfKeeper>(*keeper);
     return engine_->get_default_saved_variable_hooks();
   }
@@ -140,16 +140,16 @@ class AskingEngine final : public torch::autograd::Engine {
 /// Until the end of its scope, `keeper` keeps what autograd saves on this thread.
 class [[nodiscard]] KeepSavedTensors {
  public:
-  explicit KeepSavedTensors(SavedTensorKeeper& keeper) {
+  explicit KeepSavedTensors(SavedTensorHooks& keeper) {
     AskingEngine::install();
-    before_ = std::exchange(SavedTensorKeeper::current(), &keeper);
+    before_ = std::exchange(SavedTensorHooks::current(), &keeper);
   }
-  ~KeepSavedTensors() { SavedTensorKeeper::current() = before_; }
+  ~KeepSavedTensors() { SavedTensorHooks::current() = before_; }
   KeepSavedTensors(const KeepSavedTensors&) = delete;
   KeepSavedTensors& operator=(const KeepSavedTensors&) = delete;
 
  private:
-  SavedTensorKeeper* before_ = nullptr;
+  SavedTensorHooks* before_ = nullptr;
 };
 
 }  // namespace reprise::tensors

@@ -1,7 +1,7 @@
 #pragma once
 // A ReplayRunner runs the program of a known step, in its arena if it has one, under the profiler.
 //
-//   ReplayRunner runner{pipeline, ledger, meter, planning};
+//   ReplayRunner runner{pipeline, context, meter, planning};
 //   RunOutcome outcome = runner.run(known, bindings);           times of ops into known.key.measured if a replay is to be timed
 //   runner.release_arena();                                     the next step must not share the budget with the arena
 
@@ -13,7 +13,7 @@
 #include <reprise/libtorch/replay/step_memory.hpp>
 #include <reprise/libtorch/replay/step_observer.hpp>
 #include <reprise/libtorch/train_step/known_step.hpp>
-#include <reprise/libtorch/train_step/step_ledger.hpp>
+#include <reprise/libtorch/train_step/step_context.hpp>
 #include <reprise/libtorch/train_step/step_meter.hpp>
 #include <reprise/libtorch/train_step/step_planning.hpp>
 
@@ -25,13 +25,13 @@ class ReplayRunner {
  public:
   using Known = KnownSteps::Known;
 
-  ReplayRunner(Pipe& pipeline, StepLedger& ledger, StepMeter& meter, StepPlanning& planning)
-      : pipeline_(pipeline), ledger_(ledger), meter_(meter), planning_(planning) {}
+  ReplayRunner(Pipe& pipeline, StepContext& context, StepMeter& meter, StepPlanning& planning)
+      : pipeline_(pipeline), context_(context), meter_(meter), planning_(planning) {}
 
   [[nodiscard]] auto& memory() { return pipeline_.rewriter().backend().memory(); }
 
   void release_arena() {
-    if (ledger_.options.budget.given()) memory().release();
+    if (context_.options.budget.given()) memory().release();
   }
   // New allocations since the last step (the optimizer's state) may leave less headroom than the
   // arena needs.
@@ -52,7 +52,7 @@ class ReplayRunner {
                                    known.graph->node_count());
     if (!outcome.completed) known.key.measured.clear();
     if (outcome.workspace_changes > 0) known.key.floor.reset();
-    ledger_.counters.workspace_changes += static_cast<std::int64_t>(outcome.workspace_changes);
+    context_.counters.workspace_changes += static_cast<std::int64_t>(outcome.workspace_changes);
     return outcome;
   }
 
@@ -78,13 +78,13 @@ class ReplayRunner {
     const Bytes capacity = memory().capacity();
     const bool grown_for_another_shape =
         capacity > layout.counted && capacity + layout.outside > planning_.headroom();
-    if (ledger_.options.budget.given() && grown_for_another_shape) memory().release();
+    if (context_.options.budget.given() && grown_for_another_shape) memory().release();
     memory().start(layout);
     RunOutcome outcome = known.made->program->run(bindings, observer, memory());
     const ArenaUse use = memory().use();
-    ledger_.last.arena = memory().capacity();
-    ledger_.last.arena_blocks = use.taken;
-    ledger_.last.arena_misses = use.fallbacks;
+    context_.last.arena = memory().capacity();
+    context_.last.arena_blocks = use.taken;
+    context_.last.arena_misses = use.fallbacks;
     if (use.fallbacks > 0) leave_room_for_misses(known);
     return outcome;
   }
@@ -94,13 +94,13 @@ class ReplayRunner {
   void leave_room_for_misses(Known& known) {
     const ArenaLayout& layout = *known.made->layout;
     const Bytes planned =
-        ledger_.last.base + std::max(memory().capacity(), layout.counted) + layout.outside;
-    const Bytes held = meter_.own_reserved_peak() - ledger_.others;
+        context_.last.base + std::max(memory().capacity(), layout.counted) + layout.outside;
+    const Bytes held = meter_.own_reserved_peak() - context_.others;
     known.key.missed = known.made->missed = std::max(known.key.missed, held - planned);
   }
 
   Pipe& pipeline_;
-  StepLedger& ledger_;
+  StepContext& context_;
   StepMeter& meter_;
   StepPlanning& planning_;
 };

@@ -2,7 +2,7 @@
 // A StepCapture runs the user's own step under the recorder, inside the budget if the budget is
 // known.
 //
-//   StepCapture capture{ledger, meter, planning, ops.if_needed()};
+//   StepCapture capture{context, meter, planning, ops.if_needed()};
 //   CapturedStep step = capture(known, model, arguments, run, &hooks);
 
 #include <string>
@@ -11,7 +11,7 @@
 #include <reprise/base/free_memory.hpp>
 #include <reprise/libtorch/record/capture.hpp>
 #include <reprise/libtorch/train_step/known_step.hpp>
-#include <reprise/libtorch/train_step/step_ledger.hpp>
+#include <reprise/libtorch/train_step/step_context.hpp>
 #include <reprise/libtorch/train_step/step_meter.hpp>
 #include <reprise/libtorch/train_step/step_planning.hpp>
 
@@ -23,8 +23,8 @@ class StepCapture {
   using Known = KnownSteps::Known;
 
   /// `ops`: null for the recorder's own clock.
-  StepCapture(StepLedger& ledger, StepMeter& meter, StepPlanning& planning, OpMeter* ops)
-      : ledger_(ledger), meter_(meter), planning_(planning), ops_(ops) {}
+  StepCapture(StepContext& context, StepMeter& meter, StepPlanning& planning, OpMeter* ops)
+      : context_(context), meter_(meter), planning_(planning), ops_(ops) {}
 
   template <class Run>
   [[nodiscard]] CapturedStep operator()(const Known& known, const ModelTensors& model,
@@ -41,7 +41,7 @@ class StepCapture {
     try {
       return (*this)(known, model, arguments, run);
     } catch (const Error& error) {
-      if (error.code() != Errc::budget_unreachable || ledger_.last.floor <= Bytes{0}) throw;
+      if (error.code() != Errc::budget_unreachable || context_.last.floor <= Bytes{0}) throw;
       throw Error(error.code(),
                   std::string(error.what()) + ". Of this step: " + planning_.what_it_needs());
     }
@@ -49,12 +49,12 @@ class StepCapture {
 
  private:
   [[nodiscard]] CaptureOptions options(const Known& known, RecorderHooks* hooks) {
-    const RunOptions& run = ledger_.options.run;
+    const RunOptions& run = context_.options.run;
     CaptureOptions options{
         .name = run.name, .hooks = hooks, .meter = ops_, .spill_folder = run.spill_folder};
-    TrainStepReport& last = ledger_.last;
+    TrainStepReport& last = context_.last;
     last.limit = planning_.known_budget(known);
-    if (last.limit == Bytes{0} && ledger_.options.budget.given())
+    if (last.limit == Bytes{0} && context_.options.budget.given())
       last.limit = limit_until_known(run.limit_until_known, last.base, free_memory());
     if (last.limit > Bytes{0}) options.memory_limit = last.limit + meter_.excluded();
     if (meter_.is_share() && known.key.budget > Bytes{0})
@@ -62,7 +62,7 @@ class StepCapture {
     return options;
   }
 
-  StepLedger& ledger_;
+  StepContext& context_;
   StepMeter& meter_;
   StepPlanning& planning_;
   OpMeter* ops_;

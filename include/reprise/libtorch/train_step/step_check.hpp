@@ -149,7 +149,7 @@ struct HashHooks final : RecorderHooks {
   if (n.index >= recording.calls.size() || recording.calls[n.index].kind != CallKind::op)
     return false;
   const OpFacts& facts = *recording.calls[n.index].facts;
-  return facts.reads_to_host || facts.dynamic_shape;
+  return facts.returns_host_value || facts.dynamic_shape;
 }
 
 /// Whether the n-th call of a capture is compared with the graph. The capture itself is call 1.

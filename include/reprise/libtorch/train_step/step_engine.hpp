@@ -32,7 +32,7 @@
 #include <reprise/libtorch/train_step/signature.hpp>
 #include <reprise/libtorch/train_step/step_capture.hpp>
 #include <reprise/libtorch/train_step/step_check.hpp>
-#include <reprise/libtorch/train_step/step_ledger.hpp>
+#include <reprise/libtorch/train_step/step_context.hpp>
 #include <reprise/libtorch/train_step/step_meter.hpp>
 #include <reprise/libtorch/train_step/step_planning.hpp>
 #include <reprise/libtorch/train_step/step_stages.hpp>
@@ -66,14 +66,16 @@ class StepEngine {
   void give(GivenPlan plan) { planning_.given = std::move(plan); }
   void exclude(Bytes others) { meter_.exclude(others); }
 
-  [[nodiscard]] const TrainStepCounters& counters() const { return ledger_.counters; }
-  [[nodiscard]] const TrainStepReport& last() const { return ledger_.last; }
+  [[nodiscard]] const TrainStepCounters& counters() const { return context_.counters; }
+  [[nodiscard]] const TrainStepReport& last() const { return context_.last; }
   [[nodiscard]] const StepGraph& graph() const;
   [[nodiscard]] const Plan& plan() const;
   [[nodiscard]] std::string refusal() const {
     return current_ == nullptr ? std::string{} : current_->key.refusal;
   }
-  [[nodiscard]] const PlanRequest& planning_request() const { return ledger_.options.run.planning; }
+  [[nodiscard]] const PlanRequest& planning_request() const {
+    return context_.options.run.planning;
+  }
   [[nodiscard]] std::string summary() const;
   [[nodiscard]] Bytes resident_growth() const { return ResidentProbe::process_peak() - idle_; }
 
@@ -106,10 +108,10 @@ class StepEngine {
     ++key.calls;
     if (!key.refusal.empty()) return run_without_graph(known, model, arguments, run);
     if (!key.captured) return capture_anew(known, model, arguments, run);
-    if (ledger_.options.recheck && is_recheck_due(key.calls - key.captured_at + 1))
+    if (context_.options.recheck && is_recheck_due(key.calls - key.captured_at + 1))
       return check_again(known, model, arguments, run);
     if (!planning_.ensure_program(known)) return run_without_graph(known, model, arguments, run);
-    const std::int64_t verify_every = ledger_.options.run.verify_every;
+    const std::int64_t verify_every = context_.options.run.verify_every;
     if (verify_every > 0 && ++key.verifiable % verify_every == 0)
       return verify(known, model, arguments, run);
     std::vector<at::Tensor> results;
@@ -124,14 +126,14 @@ class StepEngine {
   std::vector<at::Tensor> run_without_graph(Known& known, const ModelTensors& model,
                                             const StepArguments& arguments, const Run& run) {
     runner_.release_arena();
-    if (ledger_.options.budget.given()) {
-      ++ledger_.counters.fallbacks;
+    if (context_.options.budget.given()) {
+      ++context_.counters.fallbacks;
       CapturedStep step = capture_.inside(known, model, arguments, run);
-      ledger_.last.moved = step.transfers().bytes_out;
+      context_.last.moved = step.transfers().bytes_out;
       planning_.resolve(known, step);
       return step.take_results();
     }
-    ++ledger_.counters.eager_runs;
+    ++context_.counters.eager_runs;
     std::vector<at::Tensor> results = run();
     run_backward(results);
     for (at::Tensor& result : results)
@@ -145,8 +147,8 @@ class StepEngine {
     planning_.resolve(known);
     TraceHooks hooks;
     CapturedStep step = capture_(known, model, arguments, run, &hooks);
-    ledger_.step_completed = true;
-    ledger_.last.moved = step.transfers().bytes_out;
+    context_.step_completed = true;
+    context_.last.moved = step.transfers().bytes_out;
     std::vector<at::Tensor> results = step.take_results();
     KnownStep& key = known.key;
     std::string why = step.refusal();
@@ -154,7 +156,7 @@ class StepEngine {
       const auto difference = diff(key.captured->graph(), step.graph());
       if (!difference) why = exchanged_tensor(key.captured->recording(), step.recording());
       if (!difference && why.empty()) {
-        ++ledger_.counters.rechecks;
+        ++context_.counters.rechecks;
         key.last_equal = key.calls;
         return results;
       }
@@ -165,13 +167,13 @@ class StepEngine {
       }
       if (difference) why = difference->message;
     }
-    ++ledger_.counters.failed_rechecks;
+    ++context_.counters.failed_rechecks;
     key.refusal = "call " + std::to_string(key.calls) +
                   " is not the step that was captured (last found equal: call " +
                   std::to_string(key.last_equal) + "): " + why;
     forget_capture(known);
-    if (ledger_.options.on_fallback == OnFallback::error) refuse(known);
-    ledger_.notice("from now on this step runs without its graph: " + key.refusal);
+    if (context_.options.on_fallback == OnFallback::error) refuse(known);
+    context_.notice("from now on this step runs without its graph: " + key.refusal);
     return results;
   }
 
@@ -209,10 +211,10 @@ class StepEngine {
     CapturedStep eager = capture_(known, model, arguments, run, &hooks);
     std::vector<at::Tensor> results = eager.take_results();
     if (!ours.completed) {  // a guard failed: the next call fails too, and captures anew
-      ++ledger_.counters.failed_rechecks;
+      ++context_.counters.failed_rechecks;
       return results;
     }
-    ++ledger_.counters.verified;
+    ++context_.counters.verified;
     std::string difference =
         describe_difference(*known.graph, first_difference(replayed, hooks.hashes));
     if (difference.empty())
@@ -224,21 +226,21 @@ class StepEngine {
   }
 
   [[noreturn]] void refuse(Known& known) const {
-    throw Error(Errc::capture_failed, std::exchange(known.key.refusal, {}) + ledger_.afterwards());
+    throw Error(Errc::capture_failed, std::exchange(known.key.refusal, {}) + context_.afterwards());
   }
 
   void refuse_after_difference(Known& known, const std::string& difference) {
-    ++ledger_.counters.differences;
+    ++context_.counters.differences;
     known.key.refusal = "a replay was not equal to eager: " + difference;
-    ledger_.notice("from now on this step runs without its graph: " + known.key.refusal);
-    if (ledger_.options.on_fallback == OnFallback::error)
+    context_.notice("from now on this step runs without its graph: " + known.key.refusal);
+    if (context_.options.on_fallback == OnFallback::error)
       throw Error(Errc::capture_failed, known.key.refusal);
   }
 
   std::vector<at::Tensor> replace_capture(Known& known, CapturedStep step,
                                           std::vector<at::Tensor> results) {
-    ++ledger_.counters.guard_failures;
-    ++ledger_.counters.captures;
+    ++context_.counters.guard_failures;
+    ++context_.counters.captures;
     forget_capture(known);
     set_capture(known, std::move(step));
     planning_.ensure_program(known);
@@ -251,8 +253,8 @@ class StepEngine {
     RunOutcome outcome =
         runner_.run(known, {model.parameters, model.buffers, arguments.tensors, leaves});
     if (!outcome.completed) {
-      ++ledger_.counters.guard_failures;
-      ledger_.notice("captured anew: " + outcome.difference);
+      ++context_.counters.guard_failures;
+      context_.notice("captured anew: " + outcome.difference);
       if (++known.key.failures >= patience)
         known.key.refusal = "the step differs from call to call: " + outcome.difference;
       return false;
@@ -261,7 +263,7 @@ class StepEngine {
     for (std::size_t i = 0; i < gradient_of.size(); ++i)
       leaves[gradient_of[i]].tensor.mutable_grad() = std::move(outcome.gradients[i]);
     results = std::move(outcome.results);
-    ++ledger_.counters.replays;
+    ++context_.counters.replays;
     known.key.failures = 0;
     meter_.replayed(*known.made);
     return true;
@@ -270,19 +272,19 @@ class StepEngine {
   std::vector<at::Tensor> capture_anew(Known& known, const ModelTensors& model,
                                        const StepArguments& arguments, const Run& run) {
     forget_capture(known);
-    ++ledger_.counters.captures;
+    ++context_.counters.captures;
     runner_.release_arena();
     TraceHooks hooks;
     CapturedStep captured = capture_(known, model, arguments, run, &hooks);
-    ledger_.step_completed = true;
+    context_.step_completed = true;
     KnownStep& key = known.key;
     key.trace = std::move(hooks.trace);
     std::vector<at::Tensor> results = captured.take_results();
-    ledger_.last.moved = captured.transfers().bytes_out;
+    context_.last.moved = captured.transfers().bytes_out;
     // this call changed the modules' state: the next call may find them as before
     if (model_.modules && model_.modules() != modules_) {
       planning_.resolve(known, captured);
-      ledger_.log.info(
+      context_.log.info(
           "the loss function itself changes a module's mode or options: a call that begins like "
           "this one is captured each time");
       return results;
@@ -291,9 +293,10 @@ class StepEngine {
     if (key.refusal.empty()) key.refusal = captured.refusal();
     if (!key.refusal.empty()) {
       planning_.resolve(known, captured);
-      if (ledger_.options.on_fallback == OnFallback::error) refuse(known);
-      const std::string how = ledger_.options.budget.given() ? "by moving storages out" : "eagerly";
-      ledger_.notice("from now on this step runs " + how + ": " + key.refusal);
+      if (context_.options.on_fallback == OnFallback::error) refuse(known);
+      const std::string how =
+          context_.options.budget.given() ? "by moving storages out" : "eagerly";
+      context_.notice("from now on this step runs " + how + ": " + key.refusal);
       return results;
     }
     set_capture(known, std::move(captured));
@@ -303,12 +306,12 @@ class StepEngine {
 
   StepModel model_;
   Pipe pipeline_;
-  StepLedger ledger_;
-  StepMeter meter_{ledger_};
+  StepContext context_;
+  StepMeter meter_{context_};
   StepPlanning planning_;
   OpMeterOf ops_{pipeline_.profiler()};
-  StepCapture capture_{ledger_, meter_, planning_, ops_.if_needed()};
-  ReplayRunner<Pipe> runner_{pipeline_, ledger_, meter_, planning_};
+  StepCapture capture_{context_, meter_, planning_, ops_.if_needed()};
+  ReplayRunner<Pipe> runner_{pipeline_, context_, meter_, planning_};
   std::string modules_;  // state of the modules when the call began
   Known* current_ = nullptr;
   Bytes idle_ = ResidentProbe::process_peak();
@@ -320,10 +323,10 @@ template <class Pipe>
 StepEngine<Pipe>::StepEngine(StepModel model, TrainStepOptions options, Pipe pipeline)
     : model_(std::move(model)),
       pipeline_(std::move(pipeline)),
-      ledger_(std::move(options)),
-      planning_(ledger_, step_stages(pipeline_, ledger_.options.run)) {
+      context_(std::move(options)),
+      planning_(context_, step_stages(pipeline_, context_.options.run)) {
   if (!memory_is_counted())
-    ledger_.notice(
+    context_.notice(
         "another library has put its allocator in the place of Reprise's: results stay right, but "
         "no memory is counted");
 }
@@ -339,20 +342,20 @@ std::vector<at::Tensor> StepEngine<Pipe>::step(const StepArguments& arguments, c
   modules_ = model_.modules ? model_.modules() : std::string{};
   Known& known = known_step(model, signature_of(model, modules_, arguments));
   current_ = &known;
-  ledger_.step_completed = false;
+  context_.step_completed = false;
   // another step's cached pages would reduce this step's headroom
-  if (ledger_.options.budget.given()) ThisDevice::release_cached();
+  if (context_.options.budget.given()) ThisDevice::release_cached();
   runner_.release_arena_beyond(planning_.known_budget(known));
   meter_.begin(runner_.memory().capacity());
   const StepBytes own(device_memory().serial());
   pipeline_.profiler().probe().begin_run();
   std::vector<at::Tensor> results = choose_and_run(known, model, arguments, run);
-  ledger_.last.probed_peak = pipeline_.profiler().probe().end_run();
+  context_.last.probed_peak = pipeline_.profiler().probe().end_run();
   meter_.end();
-  ++ledger_.counters.steps;
-  ledger_.counters.planned_steps += ledger_.last.planned ? 1 : 0;
-  ledger_.counters.fitting_steps += ledger_.last.fits ? 1 : 0;
-  if (ledger_.options.on_step) ledger_.options.on_step(ledger_.last);
+  ++context_.counters.steps;
+  context_.counters.planned_steps += context_.last.planned ? 1 : 0;
+  context_.counters.fitting_steps += context_.last.fits ? 1 : 0;
+  if (context_.options.on_step) context_.options.on_step(context_.last);
   return results;
 }
 
@@ -379,7 +382,8 @@ const Plan& StepEngine<Pipe>::plan() const {
 
 template <class Pipe>
 std::string StepEngine<Pipe>::summary() const {
-  return step_summary(ledger_.options.run.name, ledger_.counters, ledger_.last, resident_growth());
+  return step_summary(context_.options.run.name, context_.counters, context_.last,
+                      resident_growth());
 }
 
 }  // namespace reprise::training

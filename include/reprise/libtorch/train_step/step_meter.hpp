@@ -1,10 +1,10 @@
 #pragma once
 // A StepMeter measures the bytes of one call of a TrainStep, and reports if they exceed the budget.
 //
-//   StepMeter meter{ledger};
+//   StepMeter meter{context};
 //   meter.begin(arena.capacity());                    the start bytes, and the bytes of other steps' arenas
 //   …                                                 the step
-//   meter.end();                                      peaks into ledger.last; a notice if they exceed the budget
+//   meter.end();                                      peaks into context.last; a notice if they exceed the budget
 
 #include <algorithm>
 #include <chrono>
@@ -14,13 +14,13 @@
 #include <reprise/base/units.hpp>
 #include <reprise/libtorch/device/device.hpp>
 #include <reprise/libtorch/train_step/known_step.hpp>
-#include <reprise/libtorch/train_step/step_ledger.hpp>
+#include <reprise/libtorch/train_step/step_context.hpp>
 
 namespace reprise::training {
 
 class StepMeter {
  public:
-  explicit StepMeter(StepLedger& ledger) : ledger_(ledger) {}
+  explicit StepMeter(StepContext& context) : context_(context) {}
 
   void exclude(Bytes others) { excluded_ = others; }
   [[nodiscard]] Bytes excluded() const { return excluded_; }
@@ -31,27 +31,27 @@ class StepMeter {
   void begin(Bytes arena) {
     unbounded_ = false;
     start_ = std::chrono::steady_clock::now();
-    ledger_.last = {};
-    ledger_.last.base = device_memory().live() - excluded_;
-    ledger_.others = device_memory().spare() - arena;
-    started_with_ = ledger_.last.base + device_memory().spare();
+    context_.last = {};
+    context_.last.base = device_memory().live() - excluded_;
+    context_.others = device_memory().spare() - arena;
+    started_with_ = context_.last.base + device_memory().spare();
     device_memory().reset_peak();
   }
 
   /// The step was replayed.
   void replayed(const ReadyProgram& ready) {
-    TrainStepReport& last = ledger_.last;
+    TrainStepReport& last = context_.last;
     last.replayed = true;
     last.recomputed = static_cast<std::int64_t>(ready.recomputed());
     last.planned = ready.recomputed() > 0;
-    last.fits = ledger_.options.budget.given() && !last.planned;
+    last.fits = context_.options.budget.given() && !last.planned;
     last.predicted_peak = last.base + ready.program->peak_above_base();
     last.own_time = ready.plan.baseline_time;
     last.predicted_extra_time = ready.plan.time - ready.plan.baseline_time;
   }
 
   void end() {
-    TrainStepReport& last = ledger_.last;
+    TrainStepReport& last = context_.last;
     last.peak = device_memory().peak() - excluded_;
     last.reserved_peak = device_memory().reserved_peak() - excluded_;
     if (!last.replayed) last.predicted_peak = {};
@@ -61,8 +61,8 @@ class StepMeter {
 
   /// A share is a share of this step's bytes; a budget in bytes bounds all bytes of the allocator.
   [[nodiscard]] bool is_share() const {
-    return ledger_.options.budget.kind == Budget::Kind::share ||
-           ledger_.options.budget.kind == Budget::Kind::savable;
+    return context_.options.budget.kind == Budget::Kind::share ||
+           context_.options.budget.kind == Budget::Kind::savable;
   }
   /// The reserved bytes when the call began, plus those of this step since then: reserved_peak
   /// without the allocations of other threads.
@@ -76,25 +76,25 @@ class StepMeter {
   // Compares the limit with the maximum of the reserved bytes. A share does not bound other
   // threads' allocations.
   void tell_of_overshoot() {
-    TrainStepReport& last = ledger_.last;
+    TrainStepReport& last = context_.last;
     const Bytes own = own_reserved_peak();
     last.elsewhere = std::max(last.reserved_peak - own, Bytes{0});
-    const bool bounded = ledger_.options.budget.given() &&
-                         ledger_.options.budget.kind != Budget::Kind::extra_time && !unbounded_;
+    const bool bounded = context_.options.budget.given() &&
+                         context_.options.budget.kind != Budget::Kind::extra_time && !unbounded_;
     const Bytes allowed = last.limit > Bytes{0} ? last.limit : last.budget;
     const Bytes held = is_share() ? own : last.reserved_peak;
     last.over_budget = bounded && allowed > Bytes{0} && held > allowed;
     if (!last.over_budget) return;
-    ledger_.notice("this step went above its budget: it held " + format_bytes(held) + " (" +
-                   std::to_string(held.count) + " bytes) of " + format_bytes(allowed) + " (" +
-                   std::to_string(allowed.count) + " bytes). " +
-                   (own <= allowed ? "Threads that are not part of the step took " +
-                                         format_bytes(last.elsewhere) + " meanwhile"
-                                   : "Its ops took other blocks than when it was captured; the "
-                                     "next plan leaves room for them"));
+    context_.notice("this step went above its budget: it held " + format_bytes(held) + " (" +
+                    std::to_string(held.count) + " bytes) of " + format_bytes(allowed) + " (" +
+                    std::to_string(allowed.count) + " bytes). " +
+                    (own <= allowed ? "Threads that are not part of the step took " +
+                                          format_bytes(last.elsewhere) + " meanwhile"
+                                    : "Its ops took other blocks than when it was captured; the "
+                                      "next plan leaves room for them"));
   }
 
-  StepLedger& ledger_;
+  StepContext& context_;
   Bytes excluded_{};      // live bytes that do not belong to the step
   Bytes started_with_{};  // reserved bytes when the call began, arenas included
   bool unbounded_ = false;

@@ -30,7 +30,7 @@
 #include <reprise/base/units.hpp>
 #include <reprise/libtorch/replay/arena_layout.hpp>
 #include <reprise/libtorch/train_step/known_step.hpp>
-#include <reprise/libtorch/train_step/step_ledger.hpp>
+#include <reprise/libtorch/train_step/step_context.hpp>
 #include <reprise/libtorch/train_step/step_stages.hpp>
 #include <reprise/plan/replanner.hpp>
 #include <reprise/plan/step_plans.hpp>
@@ -41,11 +41,11 @@ class StepPlanning {
  public:
   using Known = KnownSteps::Known;
 
-  /// The ledger must outlive this.
-  StepPlanning(StepLedger& ledger, StepStages stages)
-      : ledger_(ledger),
+  /// The context must outlive this.
+  StepPlanning(StepContext& context, StepStages stages)
+      : context_(context),
         stages_(std::move(stages)),
-        steps_(rules(ledger.options, stages_.planner), hooks()) {}
+        steps_(rules(context.options, stages_.planner), hooks()) {}
 
   /// what the next capture uses instead of making one; then empty
   GivenPlan given{};
@@ -61,7 +61,7 @@ class StepPlanning {
       steps_.put(known, ready(known, plan), Bytes{std::numeric_limits<std::int64_t>::max() / 4});
       known.made->from_file = true;  // not to be improved
     }
-    if (!ledger_.options.budget.given()) {
+    if (!context_.options.budget.given()) {
       if (!known.made) steps_.put(known, ready(known, plan_own_order(graph)), Bytes{});
       return true;
     }
@@ -84,20 +84,20 @@ class StepPlanning {
 
   /// The budget minus the start bytes and minus other steps' arenas.
   [[nodiscard]] Bytes headroom() const {
-    return ledger_.last.budget - ledger_.last.base - ledger_.others;
+    return context_.last.budget - context_.last.base - context_.others;
   }
 
   /// For errors: what a sufficient budget depends on, by the numbers of resolve().
   [[nodiscard]] std::string what_it_needs() const {
-    const StepReport& last = ledger_.last;
+    const StepReport& last = context_.last;
     std::string text = format_exactly(last.base) +
                        " are live when the step begins, no schedule is below " +
                        format_exactly(last.floor);
     if (last.eager_peak > Bytes{0})
       text += ", which is " + std::to_string(percent_up(last.floor, last.eager_peak)) +
               " % of what it takes without a budget";
-    if (ledger_.others > Bytes{0})
-      text += ", arenas of other steps hold " + format_exactly(ledger_.others) +
+    if (context_.others > Bytes{0})
+      text += ", arenas of other steps hold " + format_exactly(context_.others) +
               " beyond what is alive in them";
     return text;
   }
@@ -105,13 +105,13 @@ class StepPlanning {
   /// The budget in bytes, as far as it is known before the step has been captured. The peak of
   /// another step says nothing about this one's.
   [[nodiscard]] Bytes known_budget(const Known& known) const {
-    return ledger_.options.budget.kind == Budget::Kind::bytes ? ledger_.options.budget.bytes
-                                                              : known.key.budget;
+    return context_.options.budget.kind == Budget::Kind::bytes ? context_.options.budget.bytes
+                                                               : known.key.budget;
   }
 
   /// Whether the next replay is timed. With warm caches, ops take other times than in the capture.
   [[nodiscard]] bool wants_times(const Known& known) const {
-    return ledger_.options.budget.given() && !known.made->from_file &&
+    return context_.options.budget.given() && !known.made->from_file &&
            known.made->replays == timed_replay && steps_.wants_times(known);
   }
 
@@ -148,7 +148,7 @@ class StepPlanning {
                 [](const Known& known) {
                   return known.key.packing > 1 ? std::optional(lower(known)) : std::nullopt;
                 },
-            .log = [this](const std::string& text) { ledger_.log.info(text); }};
+            .log = [this](const std::string& text) { context_.log.info(text); }};
   }
 
   [[nodiscard]] static std::int64_t percent_up(Bytes part, Bytes whole) {
@@ -158,12 +158,12 @@ class StepPlanning {
 
   void resolve(Known& known, const CapturedStep& captured, Bytes floor) {
     const Recording& recording = captured.recording();
-    StepReport& last = ledger_.last;
+    StepReport& last = context_.last;
     last.eager_peak = last.base + (recording.peak - recording.base);
     if (floor > Bytes{0}) last.floor = last.base + (floor - captured.graph().persistent_bytes());
-    const Budget& budget = ledger_.options.budget;
+    const Budget& budget = context_.options.budget;
     if (!budget.given()) return;
-    last.budget = budget.resolve(last.eager_peak + ledger_.others, last.floor + ledger_.others);
+    last.budget = budget.resolve(last.eager_peak + context_.others, last.floor + context_.others);
     if (budget.kind != Budget::Kind::extra_time) known.key.budget = last.budget;
   }
 
@@ -171,7 +171,7 @@ class StepPlanning {
     try {
       return std::exchange(given, {})(graph);
     } catch (const Error& e) {
-      throw Error(e.code(), e.what() + ledger_.afterwards());
+      throw Error(e.code(), e.what() + context_.afterwards());
     }
   }
 
@@ -185,19 +185,19 @@ class StepPlanning {
   }
 
   bool plan_for(Known& known) {
-    const bool by_cost = ledger_.options.budget.kind == Budget::Kind::extra_time;
+    const bool by_cost = context_.options.budget.kind == Budget::Kind::extra_time;
     const PlanGoal goal{
         .headroom = headroom(),
-        .percent = by_cost ? std::optional(ledger_.options.budget.percent) : std::nullopt};
+        .percent = by_cost ? std::optional(context_.options.budget.percent) : std::nullopt};
     const ReplanCounters before = steps_.counters();
     const auto old = known.made;
     const bool usable = steps_.ensure(known, goal);
     const ReplanCounters& now = steps_.counters();
-    ledger_.counters.plans = now.plans;
-    ledger_.counters.refinements = now.refinements;
+    context_.counters.plans = now.plans;
+    context_.counters.refinements = now.refinements;
     if (now.plans == before.plans) return usable;
-    ledger_.last.planning_time += now.waited - before.waited;
-    ledger_.counters.planning_time += now.waited - before.waited;
+    context_.last.planning_time += now.waited - before.waited;
+    context_.counters.planning_time += now.waited - before.waited;
     if (known.failure) std::rethrow_exception(std::exchange(known.failure, {}));
     if (!usable) return false;
     if (!stages_.planner.own_costs) known.made->reprice(*known.graph);
@@ -206,23 +206,23 @@ class StepPlanning {
   }
 
   void log_plan(const ReadyProgram& made) const {
-    ledger_.log.info("planned: " + format_bytes(made.plan.baseline_peak) + " to " +
-                     format_bytes(made.plan.peak) + ", " + std::to_string(made.recomputed()) +
-                     " ops again, " +
-                     (made.layout ? "an arena of " + format_bytes(made.layout->counted)
-                                  : std::string("no arena")) +
-                     ", in " + format_time(ledger_.last.planning_time));
+    context_.log.info("planned: " + format_bytes(made.plan.baseline_peak) + " to " +
+                      format_bytes(made.plan.peak) + ", " + std::to_string(made.recomputed()) +
+                      " ops again, " +
+                      (made.layout ? "an arena of " + format_bytes(made.layout->counted)
+                                   : std::string("no arena")) +
+                      ", in " + format_time(context_.last.planning_time));
   }
 
   bool fall_back(Known& known) {
     std::string why =
-        "no plan for a budget of " + format_exactly(ledger_.last.budget) + ": " + what_it_needs();
+        "no plan for a budget of " + format_exactly(context_.last.budget) + ": " + what_it_needs();
     if (known.smallest)
-      why += ", the smallest peak found is " + format_exactly(ledger_.last.base + *known.smallest);
-    if (ledger_.options.on_fallback == OnFallback::error)
-      throw Error(Errc::budget_unreachable, why + ledger_.afterwards());
+      why += ", the smallest peak found is " + format_exactly(context_.last.base + *known.smallest);
+    if (context_.options.on_fallback == OnFallback::error)
+      throw Error(Errc::budget_unreachable, why + context_.afterwards());
     if (!std::exchange(known.key.told_of_fallback, true))
-      ledger_.notice("this step runs inside the budget by moving storages out: " + why);
+      context_.notice("this step runs inside the budget by moving storages out: " + why);
     known.made.reset();
     return false;
   }
@@ -234,7 +234,7 @@ class StepPlanning {
     auto made = ready(known, std::move(plan));
     if (made->arena_fits(headroom()) && made->faulting_share() <= worth_planning_lower) return made;
     if (!made->arena_fits(headroom())) made->layout.reset();
-    return ledger_.options.budget.kind == Budget::Kind::extra_time
+    return context_.options.budget.kind == Budget::Kind::extra_time
                ? made
                : pack_lower(known, std::move(made), again);
   }
@@ -254,8 +254,8 @@ class StepPlanning {
     const StepGraph& graph = *known.graph;
     for (int attempt = 0; attempt < attempts; ++attempt) {
       const Bytes height = best->layout ? best->layout->height : packed_;
-      ledger_.log.info("an arena of " + format_bytes(height) + " does not fit into " +
-                       format_bytes(headroom()) + ": planned for less");
+      context_.log.info("an arena of " + format_bytes(height) + " does not fit into " +
+                        format_bytes(headroom()) + ": planned for less");
       known.key.packing =
           std::max(known.key.packing,
                    static_cast<double>(height.count) /
@@ -285,7 +285,7 @@ class StepPlanning {
   }
 
   std::unique_ptr<ArenaLayout> lay_out(const Known& known, const Rewriting& rewriting) {
-    const Bytes enough = ledger_.options.budget.given()
+    const Bytes enough = context_.options.budget.given()
                              ? std::max(headroom() - known.key.missed, Bytes{1})
                              : Bytes{0};
     ArenaLayout layout = layout_arena(known.key.captured->recording(), rewriting, known.key.trace,
@@ -294,7 +294,7 @@ class StepPlanning {
     return layout.planned > 0 ? std::make_unique<ArenaLayout>(std::move(layout)) : nullptr;
   }
 
-  StepLedger& ledger_;
+  StepContext& context_;
   StepStages stages_;
   KnownSteps steps_;
   Bytes packed_{};  // the height of the last layout

@@ -33,7 +33,7 @@ class InstanceBook {
       : facts_(facts),
         order_(order),
         live_(live),
-        makes_(facts.graph().value_count()),
+        instances_of_value_(facts.graph().value_count()),
         reads_(facts.graph().value_count()),
         missing_(facts.graph().value_count(), 0) {
     place_what_is_there();
@@ -64,12 +64,14 @@ class InstanceBook {
     return order_.instances(x) + static_cast<std::uint32_t>(k);
   }
   [[nodiscard]] std::span<const Occurrence> readers(std::uint32_t v) const { return reads_[v]; }
-  [[nodiscard]] std::span<const Instance> makes(std::uint32_t v) const { return makes_[v]; }
+  [[nodiscard]] std::span<const Instance> makes(std::uint32_t v) const {
+    return instances_of_value_[v];
+  }
 
   /// The newest instance of the value that a read at `slot` would see, overwritten or not; none
   /// without one.
   [[nodiscard]] Instance newest(std::uint32_t v, std::uint32_t at) const {
-    const auto& list = makes_[v];
+    const auto& list = instances_of_value_[v];
     const auto it = std::partition_point(list.begin(), list.end(),
                                          [&](Instance i) { return instances_[i].slot < at; });
     return it == list.begin() ? none : *(it - 1);
@@ -293,7 +295,7 @@ class InstanceBook {
     instances_.push_back(inst);
     if (storage == none) own(i);
     else join(i, storage);
-    if (facts_.tracked(v)) makes_[v.index].push_back(i);
+    if (facts_.tracked(v)) instances_of_value_[v.index].push_back(i);
     return i;
   }
 
@@ -374,7 +376,7 @@ class InstanceBook {
   // Later reads of the value see this instance.
   void publish(Instance i) {
     const std::uint32_t v = instances_[i].value;
-    auto& list = makes_[v];
+    auto& list = instances_of_value_[v];
     auto it = list.end();
     while (it != list.begin() && instances_[*(it - 1)].slot > instances_[i].slot) --it;
     if (it != list.begin()) touch_storage_of(*(it - 1));
@@ -387,7 +389,7 @@ class InstanceBook {
   void unpublish(Instance i) {
     const std::uint32_t v = instances_[i].value;
     const std::uint32_t until = next_make(i);
-    auto& list = makes_[v];
+    auto& list = instances_of_value_[v];
     const auto it = std::find(list.begin(), list.end(), i);
     if (it != list.begin()) touch_storage_of(*(it - 1));
     list.erase(it);
@@ -433,7 +435,7 @@ class InstanceBook {
   }
 
   [[nodiscard]] std::uint32_t next_make(Instance i) const {
-    const auto& list = makes_[instances_[i].value];
+    const auto& list = instances_of_value_[instances_[i].value];
     if (list.empty() || list.back() == i) return none;
     const std::uint32_t place = instances_[i].slot;
     const auto it = std::partition_point(list.begin(), list.end(),
@@ -510,8 +512,8 @@ class InstanceBook {
   void note_missing(std::uint32_t v) {
     const auto& list = reads_[v];
     std::uint32_t missing = 0;
-    if (makes_[v].empty()) missing = static_cast<std::uint32_t>(list.size());
-    else if (const std::uint32_t first = instances_[makes_[v].front()].slot;
+    if (instances_of_value_[v].empty()) missing = static_cast<std::uint32_t>(list.size());
+    else if (const std::uint32_t first = instances_[instances_of_value_[v].front()].slot;
              !list.empty() && order_.slot(list.front()) <= first)
       missing = static_cast<std::uint32_t>(order_.lower(list, first + 1) - list.begin());
     broken_ += missing;
@@ -523,10 +525,10 @@ class InstanceBook {
   const OccurrenceOrder& order_;
   LiveBytes& live_;
   std::vector<Inst> instances_;
-  std::vector<std::vector<Instance>> makes_;    // by value, in running order
-  std::vector<std::vector<Occurrence>> reads_;  // by value, in running order
-  std::vector<std::uint32_t> missing_;          // by value: reads before its first instance
-  std::vector<Instance> there_;                 // by storage: the initial instance
+  std::vector<std::vector<Instance>> instances_of_value_;  // by value, in running order
+  std::vector<std::vector<Occurrence>> reads_;             // by value, in running order
+  std::vector<std::uint32_t> missing_;  // by value: reads before its first instance
+  std::vector<Instance> there_;         // by storage: the initial instance
   std::vector<Instance> dirty_, lifted_;
   std::vector<std::uint32_t> kills_;  // in measure()
   std::size_t broken_ = 0;

@@ -103,9 +103,9 @@ class ChainDp {
       return static_cast<std::size_t>((bytes + unit_ / 2) / unit_);
     }
 
-    // The least time. there: 1 where what the last block hands on is in memory already, within the
-    // m slots, until that block's backward part has run. Which choice gives it is not kept but found
-    // again where the schedule is written down: the table would be twice as large.
+    // The least time. there: 1 if what the last block hands on is in memory already, within the m
+    // slots, until that block's backward part has run. The choice that gives the least time is found
+    // again when the schedule is written: to keep it would double the table.
     [[nodiscard]] float& time_of(std::size_t i, std::size_t j, std::size_t m, std::size_t there) {
       const std::size_t before = i * (2 * blocks().size() + 1 - i) / 2;  // pairs that begin earlier
       return table_[((before + j - i) * (most_ + 1) + m) * 2 + there];

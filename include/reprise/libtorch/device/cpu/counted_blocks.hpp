@@ -64,7 +64,7 @@ class CountedBlocks : public BlockKeepers, public InPlaceBlocks {
     }
     c10::profiledCPUMemoryReporter().Delete(data);
     if (BlockSource* source = header->source) {
-      cpu_memory().add_spare(bytes.count);
+      cpu_memory().add_reserved_unused(bytes.count);
       source->give_back(header->number);
     } else {
       to_system(header, !spilled);

@@ -29,7 +29,7 @@ class CountingAllocator final : public c10::Allocator, public CountedBlocks {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::DeviceType::CPU)};
-    if (HandedBlock& handed = thread_hooks().handed; handed.bytes == bytes) {
+    if (DonatedBlock& handed = thread_hooks().handed; handed.bytes == bytes) {
       handed.bytes = 0;
       cpu_memory().note_beside(static_cast<std::int64_t>(bytes));
       return take_over(handed.data);
@@ -45,7 +45,7 @@ class CountingAllocator final : public c10::Allocator, public CountedBlocks {
       base = from_system(bytes + header_bytes, mapped);
     }
     std::byte* data = base + header_bytes;
-    if (source != nullptr) cpu_memory().add_spare(-static_cast<std::int64_t>(bytes));
+    if (source != nullptr) cpu_memory().add_reserved_unused(-static_cast<std::int64_t>(bytes));
     const std::uint64_t serial = cpu_memory().add(static_cast<std::int64_t>(bytes));
     const StepBytes::Tag made_by = StepBytes::allocated(static_cast<std::int64_t>(bytes));
     new (base) BlockHeader{

@@ -11,7 +11,7 @@
 //   the 25 die           70     25          they wait; next to others, they are one run with them; never more than was alive at most
 //
 // Steps that ask for the same blocks again and again have each of them at the same address every
-// time, in one region (pack/step_addresses.hpp): nothing is moved any more, and as long as the
+// time, in one region (pack/learned_addresses.hpp): nothing is moved any more, and as long as the
 // region fits into the limit nothing is asked of the system.
 //
 // glibc keeps what is freed and does not find room in its holes for aligned blocks: a process in
@@ -33,7 +33,7 @@
 #include <reprise/libtorch/device/cpu/page_region.hpp>
 #include <reprise/libtorch/device/cpu/page_runs.hpp>
 #include <reprise/libtorch/device/cpu/thread_hooks.hpp>
-#include <reprise/pack/step_addresses.hpp>
+#include <reprise/pack/learned_addresses.hpp>
 
 namespace reprise::cpu {
 
@@ -90,7 +90,7 @@ class PageBlocks {
     }
     if (!waits) return mappings_.unmap(pages, mapped);
     runs_.add({pages, mapped, ++clock_});
-    cpu_memory().add_spare(bytes.count);
+    cpu_memory().add_reserved_unused(bytes.count);
   }
 
   /// What waits must not stand in the way of a small block either, nor of one whose memory comes
@@ -207,7 +207,7 @@ class PageBlocks {
   }
 
   void waits_in_region(std::int64_t bytes) {
-    cpu_memory().add_spare(bytes);
+    cpu_memory().add_reserved_unused(bytes);
     in_region_.fetch_add(static_cast<std::size_t>(bytes), std::memory_order_relaxed);
   }
   void drop_from_region(std::size_t bytes) {
@@ -232,7 +232,7 @@ class PageBlocks {
 
   std::byte* take_waiting(std::size_t whole) {
     std::byte* const pages = runs_.take(whole);
-    if (pages != nullptr) cpu_memory().add_spare(-static_cast<std::int64_t>(whole));
+    if (pages != nullptr) cpu_memory().add_reserved_unused(-static_cast<std::int64_t>(whole));
     return pages;
   }
 
@@ -252,7 +252,7 @@ class PageBlocks {
       const bool there = worth_it && mappings_.move(run.pages, piece, block + moved);
       if (there) moved += piece;
       else mappings_.unmap(run.pages, piece);
-      cpu_memory().add_spare(-static_cast<std::int64_t>(piece));
+      cpu_memory().add_reserved_unused(-static_cast<std::int64_t>(piece));
       if (run.bytes > piece) runs_.add({run.pages + piece, run.bytes - piece, run.freed});
       if (worth_it && !there) return give_up(block, whole, moved, piece);
     }
@@ -279,7 +279,7 @@ class PageBlocks {
       run.bytes -= gone;
       mappings_.unmap(run.pages + run.bytes, gone);
       if (run.bytes > 0) runs_.add(run);
-      cpu_memory().add_spare(-static_cast<std::int64_t>(gone));
+      cpu_memory().add_reserved_unused(-static_cast<std::int64_t>(gone));
     }
     if (region_.waiting() > 0 && cpu_memory().reserved() > held)
       drop_from_region(
@@ -296,7 +296,7 @@ class PageBlocks {
   std::uint64_t clock_ = 0;  // blocks that died
   PageRuns runs_;            // what waits
   PageMappings mappings_;
-  StepAddresses addresses_;
+  LearnedAddresses addresses_;
   PageRegion region_;                      // for as long as a layout is known
   std::atomic<std::size_t> in_region_{0};  // bytes that wait there; written with the lock held
 };

@@ -39,7 +39,7 @@ class PageRegion {
   [[nodiscard]] std::byte* begin() const { return begin_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   /// What waits.
-  [[nodiscard]] std::size_t waiting() const { return waiting_; }
+  [[nodiscard]] std::size_t waiting() const { return cached_bytes_; }
   [[nodiscard]] bool contains(const std::byte* pages) const {
     return is_open() && pages >= begin_ && pages < begin_ + bytes_;
   }
@@ -64,7 +64,7 @@ class PageRegion {
     }
     parts_.clear();
     begin_ = nullptr;
-    bytes_ = waiting_ = 0;
+    bytes_ = cached_bytes_ = 0;
   }
 
   /// How many of these bytes had pages; nothing where a block lies in the way.
@@ -92,7 +92,7 @@ class PageRegion {
 
   /// The block is dead. Its pages wait, or go back to the system.
   void give(std::byte* pages, std::size_t bytes, bool wait = true) {
-    if (wait) waiting_ += bytes;
+    if (wait) cached_bytes_ += bytes;
     else forget_pages(pages, bytes);
     add(static_cast<std::size_t>(pages - begin_), {bytes, wait});
   }
@@ -101,7 +101,7 @@ class PageRegion {
   /// did.
   std::size_t drop(std::size_t bytes) {
     std::size_t gone = 0;
-    while (gone < bytes && waiting_ > 0) {
+    while (gone < bytes && cached_bytes_ > 0) {
       auto last = std::prev(parts_.end());
       while (!last->second.paged) --last;
       const std::size_t some = std::min(last->second.bytes, bytes - gone),
@@ -138,7 +138,7 @@ class PageRegion {
       if (begin < offset) parts_.emplace(begin, Part{offset - begin, waited});
       if (end > offset + bytes) parts_.emplace(offset + bytes, Part{end - offset - bytes, waited});
     }
-    waiting_ -= paged;
+    cached_bytes_ -= paged;
     return paged;
   }
 
@@ -186,7 +186,7 @@ class PageRegion {
 #endif
 
   std::byte* begin_ = nullptr;
-  std::size_t bytes_ = 0, waiting_ = 0;
+  std::size_t bytes_ = 0, cached_bytes_ = 0;
   Parts parts_;
 };
 

@@ -75,8 +75,8 @@ struct BlockOwner {
 };
 
 /// A block that a thread has already, and that its next request of just so many bytes gets:
-/// block_takeover.hpp.
-struct HandedBlock {
+/// block_donation.hpp.
+struct DonatedBlock {
   void* data = nullptr;
   std::size_t bytes = 0;  ///< 0: none
 };
@@ -85,7 +85,7 @@ struct HandedBlock {
 struct ThreadHooks {
   MemoryGate* gate = nullptr;     ///< none unless a limit is in force
   BlockSource* source = nullptr;  ///< none unless a program is running
-  HandedBlock handed{};
+  DonatedBlock handed{};
   Bytes limit{};  ///< what may be held; 0: no step is under way here
 };
 

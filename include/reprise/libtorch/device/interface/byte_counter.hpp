@@ -25,7 +25,7 @@ class ByteCounter {
     return {live_.load(std::memory_order_relaxed) + absent_.load(std::memory_order_relaxed)};
   }
   [[nodiscard]] Bytes peak() const { return {peak_.load(std::memory_order_relaxed)}; }
-  [[nodiscard]] Bytes existing_peak() const {
+  [[nodiscard]] Bytes peak_without_limit() const {
     return {existing_peak_.load(std::memory_order_relaxed)};
   }
   void reset_peak() {
@@ -54,7 +54,7 @@ class ByteCounter {
     return {reserved_peak_.load(std::memory_order_relaxed)};
   }
   /// So many bytes of an arena are held beyond those that live in it.
-  void add_spare(std::int64_t bytes) {
+  void add_reserved_unused(std::int64_t bytes) {
     spare_.fetch_add(bytes, std::memory_order_relaxed);
     raise(reserved_peak_, reserved().count);
   }
@@ -84,7 +84,7 @@ class ByteCounter {
   void remove_absent(Bytes bytes) { absent_.fetch_sub(bytes.count, std::memory_order_relaxed); }
 
   /// So many bytes would exist beside all others, were they not written over some of them
-  /// (block_takeover.hpp).
+  /// (block_donation.hpp).
   void note_beside(std::int64_t bytes) { raise(existing_peak_, existing().count + bytes); }
 
   /// What existed only to make something again did not exist for the step: the peak is what it was.

@@ -28,9 +28,9 @@ class MemoryCounter : public ByteCounter {
     ByteCounter::reset_existing_peak();
     if (ByteCounter* step = StepBytes::here()) step->reset_existing_peak();
   }
-  void add_spare(std::int64_t bytes) {
-    ByteCounter::add_spare(bytes);
-    if (ByteCounter* step = StepBytes::here()) step->add_spare(bytes);
+  void add_reserved_unused(std::int64_t bytes) {
+    ByteCounter::add_reserved_unused(bytes);
+    if (ByteCounter* step = StepBytes::here()) step->add_reserved_unused(bytes);
   }
   void add_absent(Bytes bytes) {
     ByteCounter::add_absent(bytes);
@@ -51,7 +51,7 @@ class MemoryCounter : public ByteCounter {
   };
   [[nodiscard]] ExistingPeaks existing_peaks() const {
     const ByteCounter* step = StepBytes::here();
-    return {existing_peak(), step != nullptr ? step->existing_peak() : Bytes{}};
+    return {peak_without_limit(), step != nullptr ? step->peak_without_limit() : Bytes{}};
   }
   void forget_existing_peaks_since(ExistingPeaks before) {
     forget_existing_peak_since(before.process);

@@ -1,7 +1,7 @@
 #pragma once
-// StepAddresses learns offsets for the large blocks of a training loop from earlier steps. If all
-// steps allocate the same blocks in the same order, each block gets an offset that is free for its
-// whole life.
+// LearnedAddresses learns offsets for the large blocks of a training loop from earlier steps. If
+// all steps allocate the same blocks in the same order, each block gets an offset that is free for
+// its whole life.
 //
 //   steps 1, 2   a 40   b 25   a dies   c 30   b dies   d 20 (outlives the step)      the same blocks twice: they are laid out,
 //                a at 0, b at 40, c at 0, d at 40: height 65, the maximum of the live bytes
@@ -28,7 +28,7 @@
 
 namespace reprise::packing {
 
-class StepAddresses {
+class LearnedAddresses {
  public:
   using Address = const void*;
 

@@ -1,5 +1,5 @@
 #pragma once
-// same_stream() compares the op sequences of two steps. They are equal if, node by node, the same
+// same_sequence() compares the op sequences of two steps. They are equal if, node by node, the same
 // operator reads the same values in the same shapes.
 //
 //   recorded   mm(x, w) -> h [32, 64]    relu(h) -> r [32, 64]    …        known.calls[1]
@@ -39,7 +39,7 @@ namespace reprise::guided {
 }
 
 /// Whether two steps made the same op sequence.
-[[nodiscard]] inline bool same_stream(const Recording& a, const Recording& b) {
+[[nodiscard]] inline bool same_sequence(const Recording& a, const Recording& b) {
   return std::ranges::equal(a.values, b.values, same_value) &&
          std::ranges::equal(a.calls, b.calls, [](const Call& x, const Call& y) {
            return same_reads(x, y) && same_results(x, y) && x.repeatable == y.repeatable;
@@ -56,7 +56,7 @@ namespace reprise::guided {
 }
 
 /// Whether the calls of `so_far` are the first calls of `known`.
-[[nodiscard]] inline bool begins_like(const Recording& known, const Recording& so_far) {
+[[nodiscard]] inline bool may_become(const Recording& known, const Recording& so_far) {
   const std::size_t calls = so_far.calls.size(), values = so_far.values.size();
   if (calls > known.calls.size() || values > known.values.size()) return false;
   for (std::size_t i = 0; i < calls; ++i)
@@ -68,17 +68,17 @@ namespace reprise::guided {
   return true;
 }
 /// The same, with `next` as the next call.
-[[nodiscard]] inline bool begins_like(const Recording& known, const Recording& so_far,
-                                      const Call& next) {
+[[nodiscard]] inline bool may_become(const Recording& known, const Recording& so_far,
+                                     const Call& next) {
   const std::size_t calls = so_far.calls.size();
   return calls < known.calls.size() && same_reads(next, known.calls[calls]) &&
-         begins_like(known, so_far);
+         may_become(known, so_far);
 }
 
 /// A recorded op sequence with its graph, and the plan to follow when it repeats. Without a plan,
 /// the step still follows the sequence, and nothing is evicted: the headroom is enough for the
 /// whole step.
-struct PlannedStream {
+struct PlannedSequence {
   std::shared_ptr<const Recording> recording{};
   std::shared_ptr<const StepGraph> graph{};
   std::optional<FollowedPlan> plan{};

@@ -2,7 +2,7 @@
 // An op's result in the place of one of its operands, without the op knowing: the next block of
 // that size that this thread asks for is the operand's own.
 //
-//   BlockTakeover takeover(b.storage());
+//   BlockDonation takeover(b.storage());
 //   c = add(a, b);                              c's block is b's: both storages point to it
 //   if (takeover.taken_by(c)) …                 b's storage gives its pointer up without freeing anything (takeover.leave(pointer)):
 //                                               the block is c's now
@@ -22,11 +22,11 @@
 
 namespace reprise::devices {
 
-class BlockTakeover final : public BlockKeeper {
+class BlockDonation final : public BlockKeeper {
  public:
   /// Only for a block of the device's allocator. The operand lives for as long as the
   /// takeover does.
-  explicit BlockTakeover(c10::Storage operand) : operand_(std::move(operand)) {
+  explicit BlockDonation(c10::Storage operand) : operand_(std::move(operand)) {
     const c10::DataPtr& block = pointer();
     block_ = block.get();
     before_ = ThisDevice::keeper_of(block_);
@@ -35,13 +35,13 @@ class BlockTakeover final : public BlockKeeper {
     ThisDevice::hooks().handed = {block_,
                                   static_cast<std::size_t>(ThisDevice::bytes_of(block).count)};
   }
-  ~BlockTakeover() override {
+  ~BlockDonation() override {
     ThisDevice::hooks().handed = {};
     if (!left_) ThisDevice::set_keeper(block_, before_);
     ThisDevice::unlisten(this);
   }
-  BlockTakeover(const BlockTakeover&) = delete;
-  BlockTakeover& operator=(const BlockTakeover&) = delete;
+  BlockDonation(const BlockDonation&) = delete;
+  BlockDonation& operator=(const BlockDonation&) = delete;
 
   /// Somebody has got the block, and may have written to it.
   [[nodiscard]] bool taken() const { return ThisDevice::hooks().handed.bytes == 0; }

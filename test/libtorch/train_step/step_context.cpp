@@ -7,7 +7,7 @@
 
 #include <reprise_test/catch.hpp>
 
-#include <reprise/libtorch/train_step/step_ledger.hpp>
+#include <reprise/libtorch/train_step/step_context.hpp>
 
 using namespace reprise;
 using namespace reprise::training;
@@ -19,8 +19,8 @@ TEST_CASE("a notice goes to the user's function and to the log") {
   options.run.log_level = LogLevel::notice;
   options.run.on_notice = [&](const std::string& text) { told.push_back(text); };
   options.run.on_log = [&](LogLevel, const std::string& text) { logged.push_back(text); };
-  const StepLedger ledger(options);
-  ledger.notice("now it is eager");
+  const StepContext context(options);
+  context.notice("now it is eager");
   CHECK(told == std::vector<std::string>{"now it is eager"});
   REQUIRE(logged.size() == 1);
   CHECK_THAT(logged[0], contains("gpt"));
@@ -28,8 +28,8 @@ TEST_CASE("a notice goes to the user's function and to the log") {
 }
 
 TEST_CASE("what fails after a step's own work says that the step was carried out") {
-  StepLedger ledger{TrainStepOptions{}};
-  CHECK(ledger.afterwards().empty());
-  ledger.step_completed = true;
-  CHECK(ledger.afterwards() == ". The step itself was carried out: its gradients may be used");
+  StepContext context{TrainStepOptions{}};
+  CHECK(context.afterwards().empty());
+  context.step_completed = true;
+  CHECK(context.afterwards() == ". The step itself was carried out: its gradients may be used");
 }

@@ -6,7 +6,7 @@
 
 #include <reprise_test/catch.hpp>
 
-#include <reprise/libtorch/torch/kept_lists.hpp>
+#include <reprise/libtorch/torch/interned_lists.hpp>
 
 using namespace reprise::tensors;
 using torch::Tensor;
@@ -17,17 +17,17 @@ TEST_CASE("equal lists of numbers are one list, the one that came first") {
                     longer = std::vector<std::int64_t>{3, 1, 4, 1},
                     none = std::vector<std::int64_t>{};
   REQUIRE_FALSE(same.is(first));
-  CHECK(kept_list(first).is(first));
-  CHECK(kept_list(same).is(first));
-  CHECK(kept_list(other).toIntVector() == std::vector<std::int64_t>{3, 1, 5});
-  CHECK(kept_list(longer).toIntVector() == std::vector<std::int64_t>{3, 1, 4, 1});
-  CHECK(kept_list(none).toIntVector().empty());
+  CHECK(interned_list(first).is(first));
+  CHECK(interned_list(same).is(first));
+  CHECK(interned_list(other).toIntVector() == std::vector<std::int64_t>{3, 1, 5});
+  CHECK(interned_list(longer).toIntVector() == std::vector<std::int64_t>{3, 1, 4, 1});
+  CHECK(interned_list(none).toIntVector().empty());
 }
 
 TEST_CASE("a list whose place another one has taken is kept anew") {
   for (std::int64_t i = 0; i < 2000; ++i) {  // more than there are places
     const c10::IValue list = std::vector<std::int64_t>{i, i + 1};
-    CHECK(kept_list(list).toIntVector() == std::vector<std::int64_t>{i, i + 1});
+    CHECK(interned_list(list).toIntVector() == std::vector<std::int64_t>{i, i + 1});
   }
 }
 

@@ -1,11 +1,11 @@
 #pragma once
-// A StepLedger has what the parts of one TrainStep share: its options, its counters, and the report
-// of the running call.
+// A StepContext has what the parts of one TrainStep share: its options, its counters, and the
+// report of the running call.
 //
-//   StepLedger ledger{options};
-//   ledger.last = {};                                 a call begins
-//   ++ledger.counters.replays;
-//   ledger.notice("captured anew: …");                to the user's own sink, and to the log
+//   StepContext context{options};
+//   context.last = {};                                 a call begins
+//   ++context.counters.replays;
+//   context.notice("captured anew: …");                to the user's own sink, and to the log
 
 #include <string>
 #include <utility>
@@ -15,7 +15,7 @@
 
 namespace reprise::training {
 
-struct StepLedger {
+struct StepContext {
   TrainStepOptions options;
   Log log;
   TrainStepCounters counters{};
@@ -25,7 +25,7 @@ struct StepLedger {
   /// the running call has its results already: a later failure does not change them
   bool step_completed = false;
 
-  explicit StepLedger(TrainStepOptions asked)
+  explicit StepContext(TrainStepOptions asked)
       : options(std::move(asked)),
         log(options.run.name, options.run.log_level, options.run.on_log) {}
 

@@ -4,7 +4,7 @@
 
 #include <reprise_test/lineages.hpp>
 
-#include <reprise/libtorch/guided/guided_stream.hpp>
+#include <reprise/libtorch/guided/planned_sequence.hpp>
 
 using namespace reprise;
 using namespace reprise::guided;
@@ -30,19 +30,20 @@ Recording beginning(std::size_t calls) {
 
 }  // namespace
 
-TEST_CASE("equal sequences are equal, whatever numbers their ops were given", "[guided_stream]") {
-  CHECK(same_stream(sequence(), sequence()));
-  CHECK(same_stream(sequence(), sequence([](Recording& r) {
-                      r.calls[0].args.emplace_back(3);
-                      r.calls[0].time = {7};
-                      r.values[0].geometry.offset = 5;  // where in a larger tensor a batch lies
-                    })));
+TEST_CASE("equal sequences are equal, whatever numbers their ops were given",
+          "[planned_sequence]") {
+  CHECK(same_sequence(sequence(), sequence()));
+  CHECK(same_sequence(sequence(), sequence([](Recording& r) {
+                        r.calls[0].args.emplace_back(3);
+                        r.calls[0].time = {7};
+                        r.values[0].geometry.offset = 5;  // where in a larger tensor a batch lies
+                      })));
 }
 
 TEST_CASE("another op, operand, shape, version or permission makes another sequence",
-          "[guided_stream]") {
+          "[planned_sequence]") {
   const auto differs = [](const std::function<void(Recording&)>& change) {
-    return !same_stream(sequence(), sequence(change));
+    return !same_sequence(sequence(), sequence(change));
   };
   static const OpFacts other{};
   CHECK(differs([](Recording& r) { r.calls[1].facts = &other; }));
@@ -65,17 +66,17 @@ TEST_CASE("another op, operand, shape, version or permission makes another seque
 }
 
 TEST_CASE("a step may become what it begins like, if its next op is the known one",
-          "[guided_stream]") {
+          "[planned_sequence]") {
   const Recording known = sequence();
-  CHECK(begins_like(known, beginning(0)));
-  CHECK(begins_like(known, beginning(1)));
-  CHECK(begins_like(known, sequence()));
-  CHECK_FALSE(begins_like(beginning(1), known));
-  CHECK_FALSE(begins_like(known, sequence([](Recording& r) { r.values[1].bytes = Bytes{1}; })));
+  CHECK(may_become(known, beginning(0)));
+  CHECK(may_become(known, beginning(1)));
+  CHECK(may_become(known, sequence()));
+  CHECK_FALSE(may_become(beginning(1), known));
+  CHECK_FALSE(may_become(known, sequence([](Recording& r) { r.values[1].bytes = Bytes{1}; })));
 
   Call next = known.calls[1];
-  CHECK(begins_like(known, beginning(1), next));
-  CHECK_FALSE(begins_like(known, sequence(), next));  // there is nothing more
+  CHECK(may_become(known, beginning(1), next));
+  CHECK_FALSE(may_become(known, sequence(), next));  // there is nothing more
   next.reads[0].value = ValueId{0};
-  CHECK_FALSE(begins_like(known, beginning(1), next));
+  CHECK_FALSE(may_become(known, beginning(1), next));
 }

@@ -1,4 +1,4 @@
-#include <reprise/pack/step_addresses.hpp>
+#include <reprise/pack/learned_addresses.hpp>
 
 #include <array>
 #include <optional>
@@ -16,7 +16,7 @@ namespace {
 
 /// Blocks are numbers here, and each has an address of its own.
 struct Steps {
-  StepAddresses addresses{};
+  LearnedAddresses addresses{};
   std::vector<std::byte> places = std::vector<std::byte>(100'000);
   std::size_t used = 0;
 
@@ -93,7 +93,7 @@ TEST_CASE(
   Example example;
   bool changed = false;
   for (int i = 0; i < 3; ++i) example.step(changed);
-  StepAddresses& addresses = example.addresses;
+  LearnedAddresses& addresses = example.addresses;
   for (const std::size_t bytes : {5u, 6u}) {
     CHECK(addresses.height() == 65);
     addresses.begin();

@@ -1,9 +1,9 @@
 #pragma once
-// kept_list() stores lists among the arguments of recorded ops: a list of numbers (strides,
+// interned_list() stores lists among the arguments of recorded ops: a list of numbers (strides,
 // paddings, shapes) once for all calls. blank_list() stores the length of a list of tensors.
 //
 //   convolution(x, w, b, [1, 1], [1, 1], [1, 1], …)      three lists, which LibTorch makes anew for every call
-//   kept_list([1, 1])                                     the same list for all of them: the first that was seen
+//   interned_list([1, 1])                                     the same list for all of them: the first that was seen
 //
 // A recording keeps the arguments of its calls. A list per call would be in the heap between the
 // blocks of the step's tensors until the step ends. Freed blocks would leave holes that no block
@@ -24,7 +24,7 @@
 namespace reprise::tensors {
 
 /// An equal list of integers, perhaps one that was kept earlier. It must not be written.
-[[nodiscard]] inline const c10::IValue& kept_list(const c10::IValue& list) {
+[[nodiscard]] inline const c10::IValue& interned_list(const c10::IValue& list) {
   // by hash: a newer list replaces an older one
   thread_local std::array<c10::IValue, 256> kept;
   std::uint64_t hash = fnv_start;

@@ -1,10 +1,10 @@
 #pragma once
-// guard_storage() makes a request for the pointer of an emptied storage throw an error with a text,
-// if this LibTorch can do that.
+// set_access_error() makes a request for the pointer of an emptied storage throw an error with a
+// text, if this LibTorch can do that.
 //
-//   guard_storage(storage, "this tensor was evicted; use it in an op");
+//   set_access_error(storage, "this tensor was evicted; use it in an op");
 //   tensor.data_ptr();            // throws, with these words
-//   unguard_storage(storage);     // it has its memory again
+//   clear_access_error(storage);     // it has its memory again
 //
 // LibTorch can do that from the version on that can also remove the refusal. In older versions, the
 // pointer is null. No other header asks for the version.
@@ -37,9 +37,9 @@ void unguard(Storage& storage) {
 /// Whether a request for the pointer of an emptied storage throws an error with a text.
 inline constexpr bool storages_can_be_guarded = Guardable<c10::StorageImpl>;
 
-inline void guard_storage(c10::StorageImpl& storage, std::string why) {
+inline void set_access_error(c10::StorageImpl& storage, std::string why) {
   guard(storage, std::move(why));
 }
-inline void unguard_storage(c10::StorageImpl& storage) { unguard(storage); }
+inline void clear_access_error(c10::StorageImpl& storage) { unguard(storage); }
 
 }  // namespace reprise::tensors

@@ -8,15 +8,15 @@
 #include <optional>
 #include <utility>
 
-#include <reprise/libtorch/device/block_takeover.hpp>
+#include <reprise/libtorch/device/block_donation.hpp>
 #include <reprise/libtorch/guided/lineage.hpp>
 #include <reprise/libtorch/record/recorder.hpp>
 
 namespace reprise::guided {
 
-class SummandTakeover {
+class SummandDonation {
  public:
-  SummandTakeover(Recorder& recorder, Residency& residency, const Lineage& lineage)
+  SummandDonation(Recorder& recorder, Residency& residency, const Lineage& lineage)
       : recorder_(recorder), residency_(residency), lineage_(lineage) {}
 
   /// The op is about to run. Only for a summand that can be recomputed, because a tensor may still
@@ -61,7 +61,7 @@ class SummandTakeover {
   Recorder& recorder_;
   Residency& residency_;
   const Lineage& lineage_;
-  std::optional<BlockTakeover> takeover_;  // while such an op runs
+  std::optional<BlockDonation> takeover_;  // while such an op runs
   StorageIndex storage_ = no_storage;
 };
 

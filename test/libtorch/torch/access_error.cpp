@@ -4,7 +4,7 @@
 
 #include <reprise_test/catch.hpp>
 
-#include <reprise/libtorch/torch/storage_guard.hpp>
+#include <reprise/libtorch/torch/access_error.hpp>
 
 using namespace reprise::tensors;
 using torch::Tensor;
@@ -14,12 +14,12 @@ TEST_CASE("a guarded storage refuses a pointer with the words that it was given,
   c10::StorageImpl& storage = *t.storage().unsafeGetStorageImpl();
   c10::DataPtr bytes = std::exchange(storage._mutable_data_ptr_no_checks(),
                                      {nullptr, c10::Device(c10::DeviceType::CPU)});
-  guard_storage(storage, "this tensor is elsewhere");
+  set_access_error(storage, "this tensor is elsewhere");
   if (storages_can_be_guarded) {
     CHECK_THROWS_WITH(t.data_ptr(), contains("this tensor is elsewhere"));
     CHECK_THROWS_WITH(t.storage().data_ptr(), contains("this tensor is elsewhere"));
   }
-  unguard_storage(storage);
+  clear_access_error(storage);
   storage.set_data_ptr_noswap(std::move(bytes));
   CHECK(t.data_ptr<float>()[3] == 3);
   CHECK(t.storage().data_ptr().get() == t.data_ptr());
