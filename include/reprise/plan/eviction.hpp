@@ -58,8 +58,8 @@ concept pick = requires(const Policy& policy, std::uint64_t clock,
 /// EvictionPolicy requires: (1) to be copyable: each step starts with a copy of the budget's
 /// policy; (2) touch(storage, candidate): the storage became evictable, was used, or has another
 /// cost; (3) erase(storage): it is not evictable, even if it was never touched; (4) pick(clock,
-/// evictable) const -> std::optional<std::uint32_t>: a touched storage that was not erased since, for
-/// which evictable is true; empty if there is none.
+/// evictable) const -> std::optional<std::uint32_t>: a touched storage that was not erased since,
+/// for which evictable is true; empty if there is none.
 template <class Policy>
 concept EvictionPolicy = std::copyable<Policy> && eviction_requirement::touch<Policy> &&
     eviction_requirement::erase<Policy> && eviction_requirement::pick<Policy>;

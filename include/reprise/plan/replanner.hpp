@@ -50,8 +50,8 @@ struct ReplanRules {
   PlanSearchRules search{};
   bool in_background = false;  ///< false: ensure() waits
   /// In the background, a step without a plan uses another step's plan, or a plan that a thread of
-  /// its own finds with first_effort, until improve() has had a better one made. If that thread finds
-  /// nothing, the polite thread goes on. If false, first_effort is for the first plan alone.
+  /// its own finds with first_effort, until improve() has had a better one made. If that thread
+  /// finds nothing, the polite thread goes on. If false, first_effort is for the first plan alone.
   bool quick_first = false;
   bool refine = true;  ///< plan once more with the times of warm ops
   std::size_t max_plans =

@@ -104,8 +104,8 @@ class ChainDp {
     }
 
     // The least time. there: 1 if what the last block hands on is in memory already, within the m
-    // slots, until that block's backward part has run. The choice that gives the least time is found
-    // again when the schedule is written: to keep it would double the table.
+    // slots, until that block's backward part has run. The choice that gives the least time is
+    // found again when the schedule is written: to keep it would double the table.
     [[nodiscard]] float& time_of(std::size_t i, std::size_t j, std::size_t m, std::size_t there) {
       const std::size_t before = i * (2 * blocks().size() + 1 - i) / 2;  // pairs that begin earlier
       return table_[((before + j - i) * (most_ + 1) + m) * 2 + there];
