@@ -36,6 +36,7 @@ TEST_CASE("a share is known from the largest step on", "[budget_limit]") {
   CHECK_FALSE(limit.is_known());
   limit.note_step(10_MiB, 2_MiB);
   limit.note_step(8_MiB, 4_MiB);
+  limit.note_step(1_MiB, 1_MiB);
   limit.resolve(1_MiB, no_cost);
   CHECK(limit.is_resolved_share());
   CHECK(limit.now() == 8_MiB);  // 1 + 4 + half of 10 - 4
