@@ -86,7 +86,7 @@ void try_program(Rng& rng, Coverage& coverage, Draw draw = Draw::tame) {
   if (const char* forced = std::getenv("REPRISE_RANDOM_MODE"))
     mode = static_cast<std::size_t>(forced[0] - '0');
   AnyPolicy::Policies policy;
-  MemoryBudgetOptions options{.run = {.planning = {.effort = 0.005}, .verify_every = 1},
+  MemoryBudgetOptions options{.run = {.planning = {.effort = 0.02}, .verify_every = 1},
                               .plan_in_background = false,
                               .over_budget = OverBudget::go_on};
   if (mode == 1) policy = LargestFirst{};

@@ -2,10 +2,8 @@
 
 #include <cstring>
 
-#ifdef __linux__
 #include <sys/mman.h>
 #include <unistd.h>
-#endif
 
 #include <reprise_test/catch.hpp>
 
