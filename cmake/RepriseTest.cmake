@@ -90,7 +90,7 @@ function(reprise_add_libtorch_tests)
     reprise_add_libtorch_run("${stem}" "[#${stem}]~[full]")
     # Where a step is replayed or recorded as it is, kernels run on as many threads as the machine has. Of the others, most of
     # which search for plans or work on tensors of a few KiB, two run at once, with one thread each; the longest come first.
-    if(NOT stem MATCHES "^(arena|capture|guided_threads|models|other_threads|random_programs|recorder|replay_models|train_step)$")
+    if(NOT stem MATCHES "^(arena|capture|guided_threads|models|random_programs|recorder|replay_models|train_step|user_threads)$")
       set_tests_properties("libtorch: ${stem}" PROPERTIES PROCESSORS 1 ENVIRONMENT OMP_NUM_THREADS=1)
     endif()
     if(stem MATCHES "^guided(|_care|_random)$|^budget$" OR source MATCHES "/wild/")
