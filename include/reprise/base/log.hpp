@@ -4,7 +4,7 @@
 //   REPRISE_LOG=info ./train                  to stderr: notices, and what was captured and planned
 // ```cpp
 // const auto sink = [](LogLevel, const std::string& text) { my_logger(text); };
-// Log log{"resnet", LogLevel::notice, sink};
+// base::Log log{"resnet", LogLevel::notice, sink};
 // log.notice("from now on this step runs eagerly: …");
 // ```
 

@@ -3,6 +3,7 @@
 //
 // ```cpp
 // write_stats_files("out", "bs16_", profile);   // bs16_node_stats.csv, bs16_activation_stats.csv
+// using namespace reporting;
 // read_csv<NodeStats>(csv, node_stats_columns);    // the rows again, to the last bit
 // ```
 //

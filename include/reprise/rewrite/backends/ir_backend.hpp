@@ -4,8 +4,8 @@
 // program, no LibTorch.
 //
 // ```cpp
-// const IrResult eager = Rewriter<IrBackend>{}.rewrite(graph, own_order(graph)).run();
-// const IrResult again = Rewriter<IrBackend>{}.rewrite(graph, schedule).run();
+// const auto eager = Rewriter<IrBackend>{}.rewrite(graph, own_order(graph)).run();
+// const auto again = Rewriter<IrBackend>{}.rewrite(graph, schedule).run();
 // eager == again;   // whatever valid schedule it is
 // ```
 //
