@@ -1,6 +1,6 @@
 // How much memory a search for a plan takes, and what of it stays.
 
-#include <catch2/catch_test_macros.hpp>
+#include <reprise_test/catch.hpp>
 
 #include <reprise/plan/planner.hpp>
 #include <reprise_test/counted_new.hpp>

@@ -103,8 +103,8 @@ class ChainDp {
     }
 
     // The least time. there: 1 where what the last block hands on is in memory already, within the
-    // m slots, until that block's backward part has run. Which choice gives it is not kept but found
-    // again where the schedule is written down: the table would be twice as large.
+    // m slots, until that block's backward part has run. Which choice gives it is not kept but
+    // found again where the schedule is written down: the table would be twice as large.
     [[nodiscard]] float& time_of(std::size_t i, std::size_t j, std::size_t m, std::size_t there) {
       const std::size_t before = i * (2 * blocks().size() + 1 - i) / 2;  // pairs that begin earlier
       return table_[((before + j - i) * (most_ + 1) + m) * 2 + there];
