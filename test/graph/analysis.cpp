@@ -1,5 +1,5 @@
-#include <reprise/graph/analysis.hpp>
 #include <reprise/graph/alive_during.hpp>
+#include <reprise/graph/analysis.hpp>
 
 #include <numeric>
 

@@ -150,7 +150,8 @@ class BasicMemoryBudget {
   /// leaves it out. Include <reprise/libtorch/options/step_report.hpp> for it.
   template <class Page = StepPage>
   void report(const std::filesystem::path& file, std::size_t points = 6) const {
-    static_assert(requires { sizeof(Page); }, "include <reprise/libtorch/options/step_report.hpp>");
+    static_assert(
+        requires { sizeof(Page); }, "include <reprise/libtorch/options/step_report.hpp>");
     const PlannedStream& stream = last_sequence();
     PlanRequest request = not_for_long(options_.run.planning);
     request.keep_order = true;

@@ -80,21 +80,24 @@ class TrainStep {
   /// Include <reprise/libtorch/options/step_report.hpp> for it.
   template <class Page = StepPage>
   void report(const std::filesystem::path& file, std::size_t points = 6) const {
-    static_assert(requires { sizeof(Page); }, "include <reprise/libtorch/options/step_report.hpp>");
+    static_assert(
+        requires { sizeof(Page); }, "include <reprise/libtorch/options/step_report.hpp>");
     Page::write(file, graph(), plan(), engine_->planning_request(), points, summary());
   }
   /// Writes the last call's plan as a reprise.plan file. Include <reprise/plan/plan_file.hpp> for
   /// it.
   template <class File = PlanFile>
   void save_plan(const std::filesystem::path& file) const {
-    static_assert(requires { sizeof(File); }, "include <reprise/plan/plan_file.hpp>");
+    static_assert(
+        requires { sizeof(File); }, "include <reprise/plan/plan_file.hpp>");
     File::write(file, graph(), plan());
   }
   /// The plan that the next capture uses instead of making one. It is refused, by name, where it
   /// was made for another graph. Include <reprise/plan/plan_file.hpp> for it.
   template <class File = PlanFile>
   void load_plan(const std::filesystem::path& file) {
-    static_assert(requires { sizeof(File); }, "include <reprise/plan/plan_file.hpp>");
+    static_assert(
+        requires { sizeof(File); }, "include <reprise/plan/plan_file.hpp>");
     engine_->give(File::reader(file));
   }
   /// Bytes that the allocator holds for something else (another model in the process): the budget

@@ -72,9 +72,7 @@ class StepEngine {
   [[nodiscard]] std::string refusal() const {
     return current_ == nullptr ? std::string{} : current_->key.refusal;
   }
-  [[nodiscard]] const PlanRequest& planning_request() const {
-    return ledger_.options.run.planning;
-  }
+  [[nodiscard]] const PlanRequest& planning_request() const { return ledger_.options.run.planning; }
   [[nodiscard]] std::string summary() const;
   [[nodiscard]] Bytes resident_growth() const { return ResidentProbe::process_peak() - idle_; }
 
