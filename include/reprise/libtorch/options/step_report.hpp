@@ -5,7 +5,8 @@
 //   step.report("step.html");                                               of a TrainStep or a MemoryBudget
 //   StepPage::write("step.html", graph, plan, request, 6, summary);         with a frontier of six budgets
 //
-// The fronts do not include it: few programs write pages, and what draws them takes long to compile.
+// The fronts do not include it: few programs write pages, and what draws them takes long to
+// compile.
 
 #include <algorithm>
 #include <filesystem>

@@ -29,8 +29,8 @@
 
 #include <reprise/libtorch/torch/signature_bytes.hpp>
 
-// LibTorch's modules that have options or members of their own: declared here, so that including this
-// needs none of torch::nn's headers. A program whose model has such modules includes them.
+// LibTorch's modules that have options or members of their own: declared here, so that including
+// this needs none of torch::nn's headers. A program whose model has such modules includes them.
 namespace torch::nn {
 class Module;
 using ModulesWithOptionsForReprise = std::tuple<
