@@ -12,18 +12,22 @@ namespace {
 
 constexpr std::int64_t count = 1 << 18;  // 1 MiB
 
-enum class Variant { planned, other_sum, other_last };
+enum class EndsAt { last_op, sum, before_sum };
 
 /// h is needed at the beginning and at the end, and q, in the middle, is what takes most.
 struct Loop {
   Tensor x = torch::rand({count}), result{};
 
-  void operator()(Variant variant) {
+  void operator()(EndsAt end) {
     const torch::NoGradGuard no_grad;
     const Tensor h = torch::tanh(x), r = torch::tanh(h), q = torch::cat({r, r, r}),
-                 rows = q.view({3, -1}),
-                 s = variant == Variant::other_sum ? rows.amax(0) : rows.sum(0);
-    result = variant == Variant::other_last ? h * s : h + s;
+                 s = q.view({3, -1}).sum(0);
+    if (end == EndsAt::before_sum) {
+      result = s;
+      return;
+    }
+    const Tensor sum = h + s;
+    result = end == EndsAt::sum ? sum : torch::neg(sum);
   }
 };
 
@@ -43,37 +47,38 @@ Plan recompute_before_sum(const StepGraph& graph, const PlanRequest& request) {
 TEST_CASE("a plan was carried out if all that it recomputes was recomputed", "[plan_follower]") {
   Loop eager, loop;
   loop.x.copy_(eager.x);
-  // all seven MiB do not fit, and five without h do
+  // all eight MiB do not fit, and four without h do
   MemoryBudget budget{
       cpu_memory().live() + 6_MiB,
       {.run = {.planner = recompute_before_sum, .refine = false}, .plan_in_background = false}};
-  const auto run = [&](Variant variant) {
+  const auto run = [&](EndsAt end) {
     loop.result.reset();
     {
       auto step = budget.step();
-      loop(variant);
+      loop(end);
     }
-    eager(variant);
+    eager(end);
     CHECK(loop.result.equal(eager.result));
     eager.result.reset();
     return budget.last();
   };
-  static_cast<void>(run(Variant::planned));
-  const GuidedStepReport followed = run(Variant::planned);
+  static_cast<void>(run(EndsAt::last_op));
+  const GuidedStepReport followed = run(EndsAt::last_op);
   CHECK(followed.planned);
   CHECK(followed.recomputed == 1);
   CHECK(followed.left_because.empty());
   CHECK(followed.peak == followed.predicted_peak);
 
-  // the sum is another op: before it h has been recomputed, as planned
-  const GuidedStepReport at_the_sum = run(Variant::other_last);
-  CHECK(at_the_sum.left_because == "another op came");
+  // h has been recomputed before the sum, as planned
+  const GuidedStepReport at_the_sum = run(EndsAt::sum);
+  CHECK(at_the_sum.left_because == "the step ended early");
   CHECK(at_the_sum.planned);
   CHECK(at_the_sum.recomputed == 1);
 
   // one op earlier it has not
-  const GuidedStepReport before_it = run(Variant::other_sum);
-  CHECK(before_it.left_because == "another op came");
+  const GuidedStepReport before_it = run(EndsAt::before_sum);
+  CHECK(before_it.left_because == "the step ended early");
   CHECK(before_it.left_at + 1 == at_the_sum.left_at);
+  CHECK(before_it.recomputed == 0);
   CHECK_FALSE(before_it.planned);
 }

@@ -27,12 +27,12 @@ struct HandMadeStep {
     NodeId node{};  ///< none: from before the step
   };
 
-  std::vector<torch::Tensor> tensors{};  ///< by storage
   RecordingTables tables{};
   SpillFile file{};
   NotingListener listener{};
   Residency residency{tables.records(), file, listener, UserBlocks::Listening::off};
   Lineage lineage{tables, residency};
+  std::vector<torch::Tensor> tensors{};  ///< by storage; go before whoever hears of it
 
   Made input() {
     const torch::Tensor& t = tensors.emplace_back(torch::ones({1024}));
