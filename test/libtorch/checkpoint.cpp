@@ -115,20 +115,20 @@ TEST_CASE(
                               torch::nn::Linear(64, 64), torch::nn::Tanh(),
                               torch::nn::Linear(64, 64));
   const Tensor x = leaf({32, 64});
-  const std::int64_t before = cpu_memory().live().count;
+  const std::int64_t before = device_memory().live().count;
   Tensor y = checkpoint(block, x);
-  CHECK(cpu_memory().live().count - before == 32 * 64 * 4);
+  CHECK(device_memory().live().count - before == 32 * 64 * 4);
   y.sum().backward();
   y.reset();
   block->zero_grad();
   x.mutable_grad().reset();
-  CHECK(cpu_memory().live().count == before);
+  CHECK(device_memory().live().count == before);
 }
 
 TEST_CASE("what was computed again is let go as backward consumes it") {
   const Tensor w = leaf({64, 64});
   std::vector<std::int64_t> live;
-  const auto note = [&](const Tensor&) { live.push_back(cpu_memory().live().count); };
+  const auto note = [&](const Tensor&) { live.push_back(device_memory().live().count); };
   const Tensor x = leaf({64, 64});
   Tensor y = checkpoint(
       [&](Tensor t) {
@@ -239,10 +239,10 @@ TEST_CASE("nested checkpoints give eager's numbers and keep the outermost argume
       return torch::sigmoid(call(inner, call(inner, torch::relu(a(t)))));
     };
     const auto outer = [&](const Tensor& t) { return torch::exp(c(call(middle, torch::tanh(t)))); };
-    const std::int64_t before = cpu_memory().live().count;
+    const std::int64_t before = device_memory().live().count;
     const Tensor y = call(outer, x);
     if constexpr (std::is_same_v<decltype(call), WithCheckpoint>)
-      if (!call.options.keep) CHECK(cpu_memory().live().count - before == 4 * 16 * 4);
+      if (!call.options.keep) CHECK(device_memory().live().count - before == 4 * 16 * 4);
     y.sum().backward();
     return Tensors{
         y, x.grad(), a->weight.grad(), b->weight.grad(), b->bias.grad(), c->weight.grad()};
@@ -275,10 +275,10 @@ TEST_CASE("what a partial backward did not use is let go at its end") {
   const Tensor x = leaf({16, 16}), w = leaf({16, 16});
   const Tensor y =
       checkpoint([&](const Tensor& t) { return torch::exp(torch::tanh(torch::exp(t)) * w); }, x);
-  const std::int64_t before = cpu_memory().live().count;
+  const std::int64_t before = device_memory().live().count;
   Tensor g = torch::autograd::grad({y.sum()}, {w}, {}, /*retain_graph=*/true)[0];
   g.reset();
-  CHECK(cpu_memory().live().count == before);
+  CHECK(device_memory().live().count == before);
 }
 
 TEST_CASE("arguments of all kinds reach the block both times") {
@@ -584,7 +584,7 @@ TEST_CASE("a function of the user's own may ask for what it saved more than once
 
 TEST_CASE("an exception in the forward leaves nothing behind") {
   const Tensor x = leaf({8, 8});
-  const std::int64_t before = cpu_memory().live().count;
+  const std::int64_t before = device_memory().live().count;
   CHECK_THROWS_AS(checkpoint(
                       [](const Tensor& t) -> Tensor {
                         const Tensor h = torch::exp(torch::tanh(t));
@@ -592,7 +592,7 @@ TEST_CASE("an exception in the forward leaves nothing behind") {
                       },
                       x),
                   std::runtime_error);
-  CHECK(cpu_memory().live().count == before);
+  CHECK(device_memory().live().count == before);
   CHECK(DispatchHook::current() == nullptr);
   CHECK(SavedTensorHooks::current() == nullptr);
   checkpoint([](const Tensor& t) { return torch::exp(t); }, x).sum().backward();
@@ -741,23 +741,23 @@ TEST_CASE("a thousand steps leave the allocator where it was") {
     y.sum().backward();
   };
   step({});
-  const std::int64_t before = cpu_memory().live().count;
+  const std::int64_t before = device_memory().live().count;
   for (int i = 0; i < 1000; ++i) {
     step(i % 2 == 0 ? CheckpointOptions{} : CheckpointOptions{.keep = keep_matmuls});
-    if (cpu_memory().live().count != before)
-      FAIL("step " << i << " left " << cpu_memory().live().count - before << " bytes");
+    if (device_memory().live().count != before)
+      FAIL("step " << i << " left " << device_memory().live().count - before << " bytes");
   }
-  CHECK(cpu_memory().live().count == before);
+  CHECK(device_memory().live().count == before);
 }
 
 TEST_CASE("graphs that are never run backward leave nothing either") {
   const Tensor x = leaf({8, 16});
-  const std::int64_t before = cpu_memory().live().count;
+  const std::int64_t before = device_memory().live().count;
   for (int i = 0; i < 100; ++i) {
     Tensor h = torch::exp(x);
     const Tensor y = checkpoint([](Tensor t) { return torch::exp(t.relu_()); }, h);
   }
-  CHECK(cpu_memory().live().count == before);
+  CHECK(device_memory().live().count == before);
 }
 
 TEST_CASE("checkpoint_sequential runs a chain in segments") {
@@ -777,10 +777,10 @@ TEST_CASE("checkpoint_sequential runs a chain in segments") {
   std::vector<std::function<Tensor(Tensor)>> functions(
       4, [](Tensor t) { return torch::exp(t * 0.5); });
   const Tensor x = leaf({16});
-  const std::int64_t before = cpu_memory().live().count;
+  const std::int64_t before = device_memory().live().count;
   const Tensor y = checkpoint_sequential(functions, 2, x);
   // the results of exp of the last segment; the first keeps x alone
-  CHECK(cpu_memory().live().count - before == 2 * 16 * 4);
+  CHECK(device_memory().live().count - before == 2 * 16 * 4);
   const std::string advice =
       " segments of 4 modules; name at least one, and no more than there are modules";
   CHECK(refusal([&] { checkpoint_sequential(functions, 5, x); }) ==
@@ -819,10 +819,10 @@ TEST_CASE("Checkpointed is the same module, with the same names") {
                              Checkpointed<BlockImpl>(8));
   CHECK(names(*eager) == names(*ours));
   const Tensor x = torch::randn({4, 8});
-  const std::int64_t before = cpu_memory().live().count;
+  const std::int64_t before = device_memory().live().count;
   const Tensor y = ours->forward(x);
   // one result a block, and what the statistics were
-  CHECK(cpu_memory().live().count - before == 3 * 4 * 8 * 4 + 2 * (32 + 32 + 8));
+  CHECK(device_memory().live().count - before == 3 * 4 * 8 * 4 + 2 * (32 + 32 + 8));
   const Tensor z = eager->forward(x);
   CHECK(same_bits(y, z));
   y.square().sum().backward();
@@ -954,10 +954,10 @@ TEST_CASE("where a MemoryBudget has no plan, the blocks that the user named can 
     ours->weight.copy_(plain->weight);
     ours->bias.copy_(plain->bias);
   }
-  const Bytes waiting = cpu_memory().reserved() - cpu_memory().live();
+  const Bytes waiting = device_memory().reserved() - device_memory().live();
   std::string notices;
   MemoryBudget budget{
-      cpu_memory().live() + 6400_KiB,
+      device_memory().live() + 6400_KiB,
       {.run = {.on_notice = [&](const std::string& text) { notices += text + "\n"; }},
        .plan_in_background = false,
        .over_budget = OverBudget::go_on,
@@ -966,11 +966,11 @@ TEST_CASE("where a MemoryBudget has no plan, the blocks that the user named can 
     INFO("step " << step_number << '\n' << notices);
     plain->zero_grad();
     ours->zero_grad();
-    cpu_memory().reset_peak();
-    const Bytes start = cpu_memory().live();
+    device_memory().reset_peak();
+    const Bytes start = device_memory().live();
     const Tensor expected = loss_of(plain, Plain{}, x);
     expected.backward();
-    const Bytes eager = cpu_memory().peak() - start;
+    const Bytes eager = device_memory().peak() - start;
     calls = 0;
     Tensor loss;
     {
@@ -984,7 +984,7 @@ TEST_CASE("where a MemoryBudget has no plan, the blocks that the user named can 
     CHECK(calls == (blocks ? 2 : 1) * (4 + step_number));
     if (blocks) CHECK(budget.last().peak - budget.last().base < eager);
     // nothing waits for guided steps any more
-    if (blocks) CHECK(cpu_memory().reserved() - cpu_memory().live() == waiting);
+    if (blocks) CHECK(device_memory().reserved() - device_memory().live() == waiting);
   }
   CHECK(budget.counters().block_steps == 5);  // five that never come again are enough
   CHECK(contains(notices, "had not come before"));

@@ -240,7 +240,7 @@ TEST_CASE("an exception in the step leaves every tensor readable, and the next s
   const auto act = [](Tensor h, int) { return torch::gelu(h); };
   Tensor plain = stack.forward(x, act);
   const Contents expected = contents({plain});
-  const Bytes before = cpu_memory().live();
+  const Bytes before = device_memory().live();
   std::vector<Tensor> kept;
   MemoryBudget budget{before + Bytes{12 * 256 * 64 * 4},
                       {.plan_in_background = false, .over_budget = OverBudget::go_on}};
@@ -256,7 +256,7 @@ TEST_CASE("an exception in the step leaves every tensor readable, and the next s
     CHECK(memory_gate() == nullptr);
     kept.clear();
   }
-  CHECK(cpu_memory().live() == before);
+  CHECK(device_memory().live() == before);
 }
 
 TEST_CASE("a step inside a step is an error that says so", "[guided]") {
@@ -270,7 +270,7 @@ TEST_CASE(
     "readable",
     "[guided]") {
   Tensor a = torch::randn({256, 256}), b = torch::randn({256, 256});
-  MemoryBudget budget{cpu_memory().live() + 1_KiB};
+  MemoryBudget budget{device_memory().live() + 1_KiB};
   const auto run = [&] {
     auto step = budget.step();
     return torch::mm(a, b);
@@ -288,7 +288,7 @@ TEST_CASE(
 TEST_CASE("two budgets in two threads", "[guided]") {
   const auto work = [](Stack stack, std::uint64_t seed) {
     const Tensor x = torch::full({64, 64}, 0.1 * static_cast<double>(seed));
-    MemoryBudget budget{cpu_memory().live() + Bytes{12 * 64 * 64 * 4},
+    MemoryBudget budget{device_memory().live() + Bytes{12 * 64 * 64 * 4},
                         {.run = {.planning = {.effort = 0.1}},
                          .plan_in_background = false,
                          .over_budget = OverBudget::go_on}};
@@ -321,10 +321,10 @@ TEST_CASE("online, a chain is given up in pieces, and what is tiny stays", "[gui
     for (const Tensor& w : weights) h = torch::tanh(h) * w;
     h.sum().backward();
   };
-  const Bytes start = cpu_memory().live();
-  cpu_memory().reset_peak();
+  const Bytes start = device_memory().live();
+  device_memory().reset_peak();
   step();
-  const Bytes took = cpu_memory().peak() - start;
+  const Bytes took = device_memory().peak() - start;
   MemoryBudget budget{start + share_of(20, took),
                       {.run = {.max_plans = 0}, .over_budget = OverBudget::go_on}};
   // prices are measured times

@@ -501,7 +501,7 @@ TEST_CASE(
   };
   const Tensor expected = run([](Tensor&) {}, false);
   BasicMemoryBudget<LeastRecentlyUsed> budget{
-      cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
+      device_memory().live() + Bytes{5 * 256 * 64 * 4},
       {.run = {.max_plans = 0}, .over_budget = OverBudget::go_on}};
   for (const bool read_again : {false, true}) {
     CAPTURE(read_again);
@@ -688,10 +688,10 @@ TEST_CASE("without LibTorch's word nothing is made again from a copy that the ho
   const auto again = [](const StepGraph& graph, const PlanRequest& request) {
     return plan_with_again(graph, request, {{"aten::tanh", "aten::neg"}});
   };
-  check(MemoryBudget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
+  check(MemoryBudget{device_memory().live() + Bytes{5 * 256 * 64 * 4},
                      {.run = {.planner = again, .refine = false}, .plan_in_background = false}},
         true);
-  check(BasicMemoryBudget<DropThird>{cpu_memory().live() + 1_GiB, {.run = {.max_plans = 0}}},
+  check(BasicMemoryBudget<DropThird>{device_memory().live() + 1_GiB, {.run = {.max_plans = 0}}},
         false);
 }
 
@@ -713,7 +713,7 @@ TEST_CASE("without LibTorch's word what the host may be about to fill stays wher
   };
   const Contents expected = contents({run(true)});
   SECTION("online") {
-    BasicMemoryBudget<DropEverything> budget{cpu_memory().live() + 1_GiB,
+    BasicMemoryBudget<DropEverything> budget{device_memory().live() + 1_GiB,
                                              {.run = {.max_plans = 0}}};
     Tensor result;
     {
@@ -725,7 +725,7 @@ TEST_CASE("without LibTorch's word what the host may be about to fill stays wher
   }
   SECTION("planned") {
     MemoryBudget budget{
-        cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
+        device_memory().live() + Bytes{5 * 256 * 64 * 4},
         {.run = {.planner =
                      [](const StepGraph& graph, const PlanRequest& request) {
                        return plan_with_again(graph, request, {{"aten::zeros_like", "aten::mul"}});
@@ -758,7 +758,7 @@ TEST_CASE("without LibTorch's word what the host has changed is not given up", "
       return torch::addcmul(torch::sin(x), h, copy);
     };
     const Contents expected = contents({run()});
-    BasicMemoryBudget<DropSecondLate> budget{cpu_memory().live() + 1_GiB,
+    BasicMemoryBudget<DropSecondLate> budget{device_memory().live() + 1_GiB,
                                              {.run = {.max_plans = 0}}};
     Tensor result;
     {
@@ -785,7 +785,7 @@ TEST_CASE("without LibTorch's word a plan that is entered leaves what the host h
   };
   const Contents expected = contents({run(true, true)});
   MemoryBudget budget{
-      cpu_memory().live() + Bytes{6 * 256 * 64 * 4},
+      device_memory().live() + Bytes{6 * 256 * 64 * 4},
       {.run = {.planner =
                    [](const StepGraph& graph, const PlanRequest& request) {
                      const bool sine = std::ranges::any_of(
@@ -871,7 +871,7 @@ TEST_CASE("a pointer to a dropped tensor is an error that names it, pin() gives 
     expected.push_back(h.detach().clone());
     return torch::gelu(h);
   }));
-  MemoryBudget budget{cpu_memory().live() + Bytes{6 * 256 * 64 * 4},
+  MemoryBudget budget{device_memory().live() + Bytes{6 * 256 * 64 * 4},
                       {.run = {.max_plans = 0}, .over_budget = OverBudget::go_on}};
   std::vector<Tensor> kept;
   auto step = budget.step();
@@ -975,7 +975,7 @@ TEST_CASE("ops that may not be repeated run once, those declared pure may run ag
       return sum;
     };
     const Contents expected = contents({forward()});
-    MemoryBudget budget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
+    MemoryBudget budget{device_memory().live() + Bytes{5 * 256 * 64 * 4},
                         {.run = {.max_plans = 0}, .over_budget = OverBudget::go_on}};
     runs_seen = 0;
     Tensor result;
@@ -1007,9 +1007,9 @@ TEST_CASE(
   std::vector<Tensor> plain, ours;
   const Contents expected = contents({run(plain)}), all = contents(plain);
   plain.clear();
-  MemoryBudget budget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
+  MemoryBudget budget{device_memory().live() + Bytes{5 * 256 * 64 * 4},
                       {.run = {.max_plans = 0}, .over_budget = OverBudget::go_on}};
-  const Bytes before = cpu_memory().live();
+  const Bytes before = device_memory().live();
   failures_to_come = 9;  // eight in the loop, then the first that runs again
   const auto failing = [&] {
     auto step = budget.step();
@@ -1018,7 +1018,7 @@ TEST_CASE(
   CHECK_THROWS(failing());
   CHECK((contents(ours) == all));
   ours.clear();
-  CHECK(cpu_memory().live() == before);
+  CHECK(device_memory().live() == before);
   CHECK((contents({failing()}) == expected));
 }
 
@@ -1038,7 +1038,7 @@ TEST_CASE("a stream is planned once more with the times of a step that was not t
   const Contents expected = contents({run()});
   for (const bool refine : {false, true}) {
     std::string log;
-    MemoryBudget budget{cpu_memory().live() + Bytes{8 * 256 * 64 * 4},
+    MemoryBudget budget{device_memory().live() + Bytes{8 * 256 * 64 * 4},
                         {.run = {.planning = {.effort = 0.1},
                                  .refine = refine,
                                  .log_level = LogLevel::info,
@@ -1092,7 +1092,7 @@ TEST_CASE(
   const auto fresh_w = [&] { w = torch::full({width, width}, 0.01f); };
   fresh_w();
   const Contents expected = contents({run(), w});
-  MemoryBudget budget{cpu_memory().live() + Bytes{4 * size},
+  MemoryBudget budget{device_memory().live() + Bytes{4 * size},
                       {.run = {.planner = planner, .refine = false},
                        .plan_in_background = false,
                        .over_budget = OverBudget::go_on}};
@@ -1127,7 +1127,7 @@ TEST_CASE("verify tells of an op that is not what it was said to be", "[guided]"
     for (const Tensor& t : all) h = h + t;
   };
   for (const bool verify : {false, true}) {
-    MemoryBudget budget{cpu_memory().live() + Bytes{5 * 256 * 64 * 4},
+    MemoryBudget budget{device_memory().live() + Bytes{5 * 256 * 64 * 4},
                         {.run = {.max_plans = 0, .verify_every = verify ? 1 : 0},
                          .over_budget = OverBudget::go_on}};
     std::string text;

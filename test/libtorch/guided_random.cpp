@@ -72,14 +72,14 @@ void try_program(Rng& rng, Coverage& coverage, Draw draw = Draw::tame) {
   World eager(seed, rows);
   std::vector<Contents> expected;
   std::vector<std::string> throws;
-  cpu_memory().reset_peak();
-  const Bytes start = cpu_memory().live();
+  device_memory().reset_peak();
+  const Bytes start = device_memory().live();
   for (int i = 0; i < steps; ++i) {
     torch::manual_seed(seed + static_cast<std::uint64_t>(i));
     throws.push_back(run_step(eager, scripts[static_cast<std::size_t>(i) % scripts.size()]));
     expected.push_back(contents(eager.everything()));
   }
-  const Bytes took = cpu_memory().peak() - start;
+  const Bytes took = device_memory().peak() - start;
 
   World ours(seed, rows);
   std::size_t mode = rng.below(8);
@@ -96,7 +96,7 @@ void try_program(Rng& rng, Coverage& coverage, Draw draw = Draw::tame) {
   if (mode == 5) policy = EvictAtRandom{{}, 1, Rng{seed}};
   if (mode >= 4 && mode <= 6) options.run.max_plans = 0;
   const double share = 20 + static_cast<double>(rng.below(80));
-  BasicMemoryBudget<AnyPolicy> budget{Budget(cpu_memory().live() + share_of(share, took)), options,
+  BasicMemoryBudget<AnyPolicy> budget{Budget(device_memory().live() + share_of(share, took)), options,
                                       AnyPolicy(policy)};
   for (int i = 0; i < steps; ++i) {
     INFO("step " << i << ", mode " << mode << ", " << share << " %");

@@ -40,7 +40,7 @@ TEST_CASE("backward on a thread of its own that has joined the step", "[guided]"
   plain.forward(x, gelu).pow(2).mean().backward();
   const Contents expected = contents(all_of(*plain.layers));
   plain.layers->zero_grad();
-  MemoryBudget budget{cpu_memory().live() + Bytes{11 * activation},
+  MemoryBudget budget{device_memory().live() + Bytes{11 * activation},
                       {.run = {.planning = {.effort = 0.1}},
                        .plan_in_background = false,
                        .over_budget = OverBudget::go_on}};
@@ -84,7 +84,7 @@ TEST_CASE(
     "[guided]") {
   Stack stack;
   const Tensor x = torch::randn({256, 64});
-  MemoryBudget budget{cpu_memory().live() + Bytes{6 * activation},
+  MemoryBudget budget{device_memory().live() + Bytes{6 * activation},
                       {.run = {.max_plans = 0}, .over_budget = OverBudget::go_on}};
   std::string text;
   {
@@ -150,7 +150,7 @@ TEST_CASE("tensors whose last holder is another thread die while the step gives 
   } end{over};
   std::string notices;
   MemoryBudget budget{
-      cpu_memory().live() + Bytes{(count + 4) * activation},
+      device_memory().live() + Bytes{(count + 4) * activation},
       {.run = {.max_plans = 0,
                .on_notice = [&](const std::string& text) { notices += text + "\n"; }},
        .over_budget = OverBudget::go_on}};
@@ -192,7 +192,7 @@ TEST_CASE("what another thread writes behind the step's back counts as written b
   };
   const auto write = [&] { std::thread([&] { scale.mul_(0.25); }).join(); };
   const Contents expected = contents({run(write)});
-  MemoryBudget budget{cpu_memory().live() + Bytes{5 * activation},
+  MemoryBudget budget{device_memory().live() + Bytes{5 * activation},
                       {.run = {.max_plans = 0}, .over_budget = OverBudget::go_on}};
   Tensor result;
   {

@@ -49,9 +49,9 @@ TEST_CASE("a share of the unconstrained peak is known after the first step", "[g
 }
 
 TEST_CASE("a budget is a share of free memory, or none at all", "[guided]") {
-  const Budget free = Budget::of_free_memory(50, cpu_memory().live());
+  const Budget free = Budget::of_free_memory(50, device_memory().live());
   CHECK(free.kind == Budget::Kind::bytes);
-  CHECK(free.bytes > cpu_memory().live());
+  CHECK(free.bytes > device_memory().live());
   CHECK_THROWS_AS(MemoryBudget{Budget{}}, Error);
   CHECK_THROWS_AS(Budget::of_free_memory(0, 0_B), Error);
   MemoryBudget budget{1_GiB};
@@ -205,7 +205,7 @@ TEST_CASE("an error above the budget says what is held and what would do", "[gui
   MemoryBudget budget{1024_GiB, options};
   budget.name_tensors_of(loop.stack.layers);
   loop.inside(budget);
-  budget.set(cpu_memory().live() + 10_KiB);
+  budget.set(device_memory().live() + 10_KiB);
   std::string text;
   try {
     loop.inside(budget);
@@ -232,7 +232,7 @@ TEST_CASE("above the budget by choice: a notice, and the step goes on", "[guided
   MemoryBudgetOptions options = at_once;
   options.over_budget = OverBudget::go_on;
   options.run.on_notice = [&](const std::string& text) { notices.push_back(text); };
-  MemoryBudget budget{cpu_memory().live() + 10_KiB, options};
+  MemoryBudget budget{device_memory().live() + 10_KiB, options};
   loop.inside(budget);
   CHECK(budget.last().over_budget);
   CHECK(budget.last().peak > budget.last().budget);
@@ -349,7 +349,7 @@ TEST_CASE("a loop whose stream never comes again is not planned for ever", "[gui
 }
 
 TEST_CASE("outside of a step nothing is recorded, and nothing of a step is left", "[guided]") {
-  const Bytes before = cpu_memory().live();
+  const Bytes before = device_memory().live();
   {
     StackLoop loop;
     MemoryBudget budget{Budget::savable(40), at_once};
@@ -357,9 +357,9 @@ TEST_CASE("outside of a step nothing is recorded, and nothing of a step is left"
       loop.inside(budget);
       CHECK(DispatchHook::current() == nullptr);
       CHECK(memory_gate() == nullptr);
-      CHECK(cpu_memory().existing() == cpu_memory().live());
+      CHECK(device_memory().existing() == device_memory().live());
       for (const Tensor& t : all_of(*loop.stack.layers)) CHECK_FALSE(is_watched(t));
     }
   }
-  CHECK(cpu_memory().live() == before);
+  CHECK(device_memory().live() == before);
 }

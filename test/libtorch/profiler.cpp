@@ -75,9 +75,9 @@ TEST_CASE("profiling leaves no trace, in the middle of training and with gradien
   sgd.step();
   auto captured = f.capture_step();  // gradients are there: this step adds to them in place
   const auto before = state_of(*f.net, f.x);
-  const Bytes live = cpu_memory().live();
+  const Bytes live = device_memory().live();
   const Profile profile = Profiler<SteadyTimer, AllocatorProbe>{}.run(captured);
-  CHECK(cpu_memory().live() == live);
+  CHECK(device_memory().live() == live);
   check_same(before, state_of(*f.net, f.x));
   CHECK(profile.runs == 3);
   for (const NodeProfile& node : profile.nodes) CHECK(node.samples.size() == 3);
@@ -130,7 +130,7 @@ TEST_CASE("profiling inside a limit that the step does not fit into") {
   auto captured = f.capture_step();
   f.net->zero_grad();
   const auto before = state_of(*f.net, f.x);
-  const Bytes base = cpu_memory().live();
+  const Bytes base = device_memory().live();
   const Simulation own = simulate(captured.graph(), own_order(captured.graph()));
   const Bytes above = own.peak - captured.graph().persistent_bytes();
   const Bytes limit = base + Bytes{above.count / 3};
@@ -246,7 +246,7 @@ TEST_CASE("a model with running statistics is profiled several times inside a li
                               .run(captured, {.warmup = 0, .runs = 1})
                               .peak;
   const Bytes limit =
-      floor_bytes(captured.graph()) - captured.graph().persistent_bytes() + cpu_memory().live();
+      floor_bytes(captured.graph()) - captured.graph().persistent_bytes() + device_memory().live();
   for (const int part : {2, 4, 10, 50}) {
     const Bytes tight = limit + Bytes{(unlimited - limit).count / part};
     INFO("limit " << tight.count << " of " << unlimited.count);

@@ -81,10 +81,10 @@ struct Runner {
     const ArenaLayout layout =
         layout_arena(captured.recording(), rewriting, trace, captured.result_count());
     if (arena) memory.start(layout);
-    const Bytes base = cpu_memory().live();
-    cpu_memory().reset_peak();
+    const Bytes base = device_memory().live();
+    device_memory().reset_peak();
     outcome = arena ? program.run(bindings, NullObserver{}, memory) : program.run(bindings);
-    const Bytes peak = cpu_memory().peak() - base;
+    const Bytes peak = device_memory().peak() - base;
     REQUIRE(outcome.completed);
     CHECK(peak == program.peak_above_base());
     CHECK(outcome.workspace_changes == 0);

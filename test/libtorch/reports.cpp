@@ -34,7 +34,7 @@ TEST_CASE("every step of a TrainStep is counted once: spilled ones, and those af
   probe(batch);
   task.module->zero_grad();
   const Bytes floor =
-      cpu_memory().live() + (floor_bytes(probe.graph()) - probe.graph().persistent_bytes());
+      device_memory().live() + (floor_bytes(probe.graph()) - probe.graph().persistent_bytes());
   Replaying spilled{task.module, task.loss, TrainStepOptions{.budget = floor + 200_B}};
   for (int i = 0; i < 3; ++i) {
     task.module->zero_grad();

@@ -166,7 +166,7 @@ TEST_CASE("a budget by what it costs is the smallest one with a plan that costs 
     MemoryBudget budget{Budget::costs_at_most(share),
                         {.run = {.planner = plan_by_bytes, .planning = {.effort = 0.1}},
                          .plan_in_background = false}};
-    const Bytes start = cpu_memory().live();
+    const Bytes start = device_memory().live();
     for (int i = 0; i < 4; ++i) {
       loop.inside(budget);
       if (i == 0) continue;
@@ -203,7 +203,7 @@ TEST_CASE("a budget of what fits says what it took", "[guided]") {
   options.run.on_notice = [&](const std::string& text) { notices.push_back(text); };
   MemoryBudget budget{fit, options};
   loop.inside(budget);
-  CHECK(budget.last().budget > cpu_memory().live());
+  CHECK(budget.last().budget > device_memory().live());
   REQUIRE_FALSE(notices.empty());
   CHECK(notices.front().find("the budget is " + format_bytes(budget.last().budget)) == 0);
   CHECK(budget.summary().find(format_bytes(budget.last().budget)) != std::string::npos);

@@ -564,12 +564,12 @@ TEST_CASE("a workspace that differs from the one known is counted, and the predi
   const ModelTensors model = tensors_of(conv);
   const std::vector<Tensor> inputs{x};
   const auto run = [&] {
-    const Bytes base = cpu_memory().live();
-    cpu_memory().reset_peak();
+    const Bytes base = device_memory().live();
+    device_memory().reset_peak();
     const RunOutcome outcome =
         program.run({model.parameters, model.buffers, inputs, model.parameters});
     CHECK(outcome.completed);
-    return std::pair{outcome.workspace_changes, cpu_memory().peak() - base};
+    return std::pair{outcome.workspace_changes, device_memory().peak() - base};
   };
   const auto [changes, peak] = run();
   CHECK(changes == 1);
@@ -587,9 +587,9 @@ TEST_CASE("an exception in the loss function passes through, and the next step w
                    return h.sum();
                  }};
   const auto x = torch::ones({2, 3});
-  const Bytes before = cpu_memory().live();
+  const Bytes before = device_memory().live();
   CHECK_THROWS_WITH(step(x), "the user's own");
-  CHECK(cpu_memory().live() == before);
+  CHECK(device_memory().live() == before);
   fail = false;
   step(x);
   model->zero_grad();

@@ -20,7 +20,7 @@ TrainerOptions tiny(const char* model, std::uint64_t seed = 1) {
 std::vector<StepRecord> alone(const char* model, Mode mode) {
   Trainer trainer(tiny(model), mode);
   std::vector<StepRecord> records;
-  const reprise::Bytes others = reprise::cpu_memory().live() - trainer.held();
+  const reprise::Bytes others = reprise::device_memory().live() - trainer.held();
   for (int i = 0; i < steps; ++i) {
     const auto batch = trainer.make_batch(i);
     records.push_back(trainer.step(batch, others));
@@ -33,7 +33,7 @@ std::vector<StepRecord> alone(const char* model, Mode mode) {
 TEST_CASE("a copy beside another is charged what it would hold alone") {
   for (const auto* model : {"mlp", "resnet18", "bert"}) {
     const auto eager_alone = alone(model, Mode::eager), replay_alone = alone(model, Mode::replay);
-    const reprise::Bytes strangers = reprise::cpu_memory().live();
+    const reprise::Bytes strangers = reprise::device_memory().live();
     Trainer eager(tiny(model), Mode::eager), replay(tiny(model), Mode::replay);
     for (int i = 0; i < steps; ++i) {
       const auto batch = eager.make_batch(i);
@@ -52,7 +52,7 @@ TEST_CASE("a copy beside another is charged what it would hold alone") {
 }
 
 TEST_CASE("a budget bounds a copy alone, also beside another") {
-  const reprise::Bytes strangers = reprise::cpu_memory().live();
+  const reprise::Bytes strangers = reprise::device_memory().live();
   // Returns the budget of the last step, in bytes.
   const auto train_inside = [&](const reprise::Budget& budget) {
     TrainerOptions options = tiny("vit");
@@ -90,7 +90,7 @@ TEST_CASE("a budget bounds a copy alone, also beside another") {
 
 TEST_CASE("the base of a step is its parameters, buffers, batch and optimizer state") {
   Trainer trainer(tiny("resnet18"), Mode::eager);
-  const reprise::Bytes strangers = reprise::cpu_memory().live() - trainer.held();
+  const reprise::Bytes strangers = reprise::device_memory().live() - trainer.held();
   reprise::Bytes model{}, data{};
   for (const auto& list : {trainer.task().module->parameters(), trainer.task().module->buffers()})
     for (const auto& tensor : list) model.count += static_cast<std::int64_t>(tensor.nbytes());

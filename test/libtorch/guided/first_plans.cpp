@@ -75,7 +75,7 @@ struct Watched {
     {
       AdamLoop probe;
       MemoryBudget unlimited{1024_GiB, {.run = {.max_plans = 0}}};
-      const Bytes before = cpu_memory().live();
+      const Bytes before = device_memory().live();
       for (int i = 0; i < 3; ++i) {
         auto step = unlimited.step();
         probe(rows);
@@ -89,7 +89,7 @@ struct Watched {
                                 .over_budget = OverBudget::go_on};
     options.run.log_level = LogLevel::info;
     options.run.on_log = [this](LogLevel, std::string_view text) { log.emplace_back(text); };
-    const Bytes bytes = cpu_memory().live() + base + floor + share_of(50, eager - floor);
+    const Bytes bytes = device_memory().live() + base + floor + share_of(50, eager - floor);
     auto pipeline = DefaultPipeline{}.with(Planner<MeasuredCost, AnyStrategy>{AnyStrategy{spy}});
     budget = std::make_unique<MemoryBudget>(Budget(bytes), std::move(pipeline), CostSizeStaleness{},
                                             options);

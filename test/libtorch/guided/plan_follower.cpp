@@ -49,7 +49,7 @@ TEST_CASE("a plan was carried out if all that it recomputes was recomputed", "[p
   loop.x.copy_(eager.x);
   // all eight MiB do not fit, and four without h do
   MemoryBudget budget{
-      cpu_memory().live() + 6_MiB,
+      device_memory().live() + 6_MiB,
       {.run = {.planner = recompute_before_sum, .refine = false}, .plan_in_background = false}};
   const auto run = [&](EndsAt end) {
     loop.result.reset();

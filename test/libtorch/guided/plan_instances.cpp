@@ -22,7 +22,7 @@ struct Followed : HandMadeStep {
   StepGraph graph = graph_of(recording(), "toy");
   FollowedPlan plan{graph, {h.node, r.node, q.node, h.node, last.node}};
   PlanInstances instances{tables, residency};
-  Bytes live = cpu_memory().live();
+  Bytes live = device_memory().live();
 
   Followed() { instances.reset(&plan); }
   /// The `which`-th instance of what a call has made.
@@ -63,7 +63,7 @@ TEST_CASE("what a plan still needs lies in the user's storages when it is entere
 
 TEST_CASE("a copy's bytes go under the user's tensor", "[plan_instances]") {
   Followed f;
-  const Bytes existing = cpu_memory().existing();
+  const Bytes existing = device_memory().existing();
   const StorageIndex s = f.storage(f.h);
   CHECK_FALSE(f.instances.holds(f.h.value));
   const void* bytes = nullptr;
@@ -73,16 +73,16 @@ TEST_CASE("a copy's bytes go under the user's tensor", "[plan_instances]") {
   }
   CHECK(f.instances.holds(f.h.value));
   CHECK(f.instances.any_copy([&](ValueId v) { return v == f.h.value; }));
-  CHECK(cpu_memory().live() == f.live);
-  CHECK(cpu_memory().existing() == existing);
+  CHECK(device_memory().live() == f.live);
+  CHECK(device_memory().existing() == existing);
   CHECK(f.instances.attach(s));
   CHECK(f.residency.state(s) == ResidencyState::resident);
   CHECK(f.tensors[1].const_data_ptr() == bytes);
   CHECK(f.instances.instance_in(s) == f.instance_of(f.h, 1));
   CHECK_FALSE(f.instances.holds(f.h.value));
   CHECK_FALSE(f.instances.attach(s));  // there is no other
-  CHECK(cpu_memory().live() == f.live);
-  CHECK(cpu_memory().existing() == existing);
+  CHECK(device_memory().live() == f.live);
+  CHECK(device_memory().existing() == existing);
 }
 
 TEST_CASE("a copy that is being read is not taken from under its reader", "[plan_instances]") {
@@ -99,7 +99,7 @@ TEST_CASE("a copy that is released is gone, and its bytes with it", "[plan_insta
   static_cast<void>(f.copy_of_h());
   f.instances.release_copy(f.instance_of(f.h, 1));
   CHECK_FALSE(f.instances.holds(f.h.value));
-  CHECK(cpu_memory().live() == f.live - 4_KiB);
+  CHECK(device_memory().live() == f.live - 4_KiB);
   CHECK(f.residency.state(f.storage(f.h)) == ResidencyState::evicted);
 }
 

@@ -12,7 +12,7 @@ using namespace reprise::testing;
 using namespace reprise::literals;
 
 TEST_CASE("a limit allows what fits below it, and no limit everything", "[step_limit]") {
-  const Bytes live = cpu_memory().live();
+  const Bytes live = device_memory().live();
   const StepLimit limit(live + 1_KiB, true), none({}, true);
   CHECK(limit.given());
   CHECK(limit.allows(1_KiB));
@@ -37,7 +37,7 @@ TEST_CASE("what a step needs in any case is enforced in place of a smaller limit
 }
 
 TEST_CASE("one allocation above the limit is remembered", "[step_limit]") {
-  StepLimit limit(cpu_memory().live() + 1_KiB, false);
+  StepLimit limit(device_memory().live() + 1_KiB, false);
   limit.note_allocation(1_KiB);
   CHECK_FALSE(limit.went_over());
   limit.note_allocation(2_KiB);
@@ -62,7 +62,7 @@ TEST_CASE("an error says what is held by whom, and what is asked for", "[step_li
   const Error error = limit.too_small(&op, 2_KiB, step.tables, step.residency, "ADVICE");
   const std::string text = error.what();
   CHECK(error.code() == Errc::budget_unreachable);
-  const Bytes needed = cpu_memory().live() + 2_KiB;
+  const Bytes needed = device_memory().live() + 2_KiB;
   CHECK_THAT(text, contains("aten::mm needs " + format_bytes(needed) + " (" +
                             std::to_string(needed.count) + " bytes) at once"));
   CHECK_THAT(text, contains("The budget is 1.00 KiB (1024 bytes)"));

@@ -275,7 +275,7 @@ TEST_CASE("a budget that no schedule meets: moved out with a notice, or an error
   const Tensor expected = probe(batch);
   task.module->zero_grad();
   const StepGraph& graph = probe.graph();
-  const Bytes floor = cpu_memory().live() + (floor_bytes(graph) - graph.persistent_bytes());
+  const Bytes floor = device_memory().live() + (floor_bytes(graph) - graph.persistent_bytes());
 
   std::string notices;
   Replaying step{
@@ -333,7 +333,7 @@ TEST_CASE("a budget below what a step begins and ends with is an error that says
   }
   REQUIRE(other.last().arena > 0_B);
   task.module->zero_grad();  // nothing is alive in it any more
-  const Bytes arena = cpu_memory().reserved() - cpu_memory().live();
+  const Bytes arena = device_memory().reserved() - device_memory().live();
   Replaying strict{task.module, task.loss,
                    TrainStepOptions{.budget = Budget::share(1), .on_fallback = OnFallback::error}};
   CHECK_THROWS_WITH(strict(batch), contains("arenas of other steps hold " + with_unit(arena) +
@@ -364,7 +364,7 @@ TEST_CASE(
     above = step.last().eager_peak - step.last().base;
     task.module->zero_grad();
   }
-  const Bytes limit = cpu_memory().live() + Bytes{above.count * 3 / 4};
+  const Bytes limit = device_memory().live() + Bytes{above.count * 3 / 4};
   Replaying step{task.module, task.loss,
                  TrainStepOptions{.budget = Budget::share(90),
                                   .run = {.planning = quick, .limit_until_known = limit}}};
@@ -458,7 +458,7 @@ int train_in_little_memory(torch::nn::Sequential net, const Tensor& x, Bytes abo
   net->zero_grad();
   try {
     TrainStep step{net, loss,
-                   TrainStepOptions{.budget = cpu_memory().live() + Bytes{above.count * 45 / 100},
+                   TrainStepOptions{.budget = device_memory().live() + Bytes{above.count * 45 / 100},
                                     .run = {.planning = quick}}};
     for (const float value : expected) {
       if (step(x).item<float>() != value) return 2;
@@ -486,11 +486,11 @@ TEST_CASE(
   ::mallopt(M_MMAP_THRESHOLD, 1 << 20);        // so that what is freed is given back
   const int threads = at::get_num_threads();
   at::set_num_threads(1);  // the child has none of our worker threads
-  const Bytes base = cpu_memory().live();
-  cpu_memory().reset_peak();
+  const Bytes base = device_memory().live();
+  device_memory().reset_peak();
   Tensor loss = net->forward(x).pow(2).mean();
   loss.backward();
-  const Bytes above = cpu_memory().peak() - base;
+  const Bytes above = device_memory().peak() - base;
   const float expected = loss.item<float>();
   loss.reset();
   net->zero_grad();

@@ -113,30 +113,30 @@ TEST_CASE("a sum has memory of its own where a summand is needed, or is not like
 TEST_CASE("an op's result takes the place of an operand, and memory is counted once",
           "[gradient_sums]") {
   Tensor a = made(1), b = made(2);
-  const Bytes before = cpu_memory().live();
-  cpu_memory().reset_peak();
+  const Bytes before = device_memory().live();
+  device_memory().reset_peak();
   void* const place = b.data_ptr();
   Tensor c;
   {
     BlockDonation takeover(b.storage());
     CHECK_FALSE(takeover.taken());
     c = a + b;
-    CHECK(cpu_memory().peak() == before);
+    CHECK(device_memory().peak() == before);
     REQUIRE(takeover.taken_by(c));
     takeover.leave(std::exchange(takeover.pointer(), c10::DataPtr{}));
   }
   CHECK(c.data_ptr() == place);
   CHECK(c.equal(made(3)));
-  CHECK(cpu_memory().live() == before);
+  CHECK(device_memory().live() == before);
   b.reset();
-  CHECK(cpu_memory().live() == before);
+  CHECK(device_memory().live() == before);
   c.reset();
-  CHECK(cpu_memory().live() == before - 256_B);
+  CHECK(device_memory().live() == before - 256_B);
 }
 
 TEST_CASE("where the op throws, the block is still the operand's", "[gradient_sums]") {
   Tensor b = made(2);
-  const Bytes before = cpu_memory().live();
+  const Bytes before = device_memory().live();
   const auto failing = [&] {
     BlockDonation takeover(b.storage());
     const Tensor result = torch::empty({8, 8});
@@ -145,7 +145,7 @@ TEST_CASE("where the op throws, the block is still the operand's", "[gradient_su
     throw std::runtime_error("as an op would");
   };
   CHECK_THROWS(failing());
-  CHECK(cpu_memory().live() == before);
+  CHECK(device_memory().live() == before);
   CHECK(b.equal(made(2)));
   const Tensor other = torch::empty({8, 8});
   CHECK(other.data_ptr() != b.data_ptr());
@@ -194,12 +194,12 @@ TEST_CASE("with tied weights a replayed step takes one table less than eager, wi
     return loss.detach();
   };
   auto net = std::make_shared<Tied>(), other = std::make_shared<Tied>();
-  const Bytes before = cpu_memory().live();
+  const Bytes before = device_memory().live();
   static_cast<void>(eager_step(*other));
   other->zero_grad();
-  cpu_memory().reset_peak();
+  device_memory().reset_peak();
   const Tensor expected = eager_step(*other);
-  const Bytes eager = cpu_memory().peak() - before;
+  const Bytes eager = device_memory().peak() - before;
 
   TrainStep step{net, [&](Tensor words_in) {
                    Tensor loss = net->forward(words_in);
@@ -213,11 +213,11 @@ TEST_CASE("with tied weights a replayed step takes one table less than eager, wi
     CHECK(net->table->weight.grad().equal(other->table->weight.grad()));
   }
   net->zero_grad();
-  const Bytes start = cpu_memory().live();
-  cpu_memory().reset_peak();
+  const Bytes start = device_memory().live();
+  device_memory().reset_peak();
   static_cast<void>(step(x));
   CHECK(step.counters().replays >= 1);
-  CHECK(cpu_memory().peak() - start <= eager - table_bytes + 4_KiB);  // the peak is elsewhere now
+  CHECK(device_memory().peak() - start <= eager - table_bytes + 4_KiB);  // the peak is elsewhere now
 
   const StepGraph& graph = step.graph();
   std::size_t sums = 0;

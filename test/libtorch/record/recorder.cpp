@@ -75,10 +75,10 @@ std::vector<Step> steps_where_use_counts_matter() {
 }
 
 Bytes peak_of(const std::function<void()>& run) {
-  const Bytes base = cpu_memory().live();
-  cpu_memory().reset_peak();
+  const Bytes base = device_memory().live();
+  device_memory().reset_peak();
   run();
-  return cpu_memory().peak() - base;
+  return device_memory().peak() - base;
 }
 
 }  // namespace
@@ -105,7 +105,7 @@ TEST_CASE("recording changes neither the list of ops nor the peak") {
 TEST_CASE("nothing is left behind: no key, no hook, no memory") {
   const auto keys = c10::impl::tls_local_dispatch_key_set();
   auto x = torch::randn({8, 8});
-  const Bytes before = cpu_memory().live();
+  const Bytes before = device_memory().live();
   Tensor kept;
   {
     Recorder recorder;
@@ -121,7 +121,7 @@ TEST_CASE("nothing is left behind: no key, no hook, no memory") {
   CHECK(kept.use_count() == 1);
   CHECK(kept.storage().use_count() == 1);
   kept.reset();
-  CHECK(cpu_memory().live() == before);
+  CHECK(device_memory().live() == before);
 }
 
 TEST_CASE("an exception in the user's code leaves nothing behind either") {

@@ -49,7 +49,7 @@ TEST_CASE("every allocation of a replay gets its planned address, from one block
       if (i > 1) CHECK(step.last().arena == arena);
       arena = step.last().arena;
     }
-    CHECK(cpu_memory().reserved() >= cpu_memory().live());
+    CHECK(device_memory().reserved() >= device_memory().live());
   }
 }
 
@@ -84,7 +84,7 @@ TEST_CASE("what leaves the step keeps its numbers when the next step runs") {
 
 TEST_CASE("gradients outlive the step that made them") {
   Tensor gradient, copy;
-  const Bytes spare = cpu_memory().reserved() - cpu_memory().live();
+  const Bytes spare = device_memory().reserved() - device_memory().live();
   {
     models::Task task = models::make("vit", models::Config::tiny);
     Replaying step{task.module, task.loss};
@@ -98,13 +98,13 @@ TEST_CASE("gradients outlive the step that made them") {
   }
   CHECK(same_bits(gradient, copy));
   gradient.reset();
-  CHECK(cpu_memory().reserved() - cpu_memory().live() == spare);  // the arena went with it
+  CHECK(device_memory().reserved() - device_memory().live() == spare);  // the arena went with it
 }
 
 TEST_CASE("the arena is shared by the plans of all shapes, and given back on demand") {
   torch::nn::Sequential net(torch::nn::Linear(32, 64), torch::nn::ReLU(), torch::nn::Linear(64, 8));
   Replaying step{net, [&](const Tensor& x) { return net->forward(x).pow(2).mean(); }};
-  const Bytes spare = cpu_memory().reserved() - cpu_memory().live();
+  const Bytes spare = device_memory().reserved() - device_memory().live();
   const auto train = [&](std::int64_t n) {
     for (int i = 0; i < 2; ++i) {
       net->zero_grad();
@@ -117,7 +117,7 @@ TEST_CASE("the arena is shared by the plans of all shapes, and given back on dem
   CHECK(train(128) > large);
   net->zero_grad();
   step.release();
-  CHECK(cpu_memory().reserved() - cpu_memory().live() == spare);
+  CHECK(device_memory().reserved() - device_memory().live() == spare);
   CHECK(train(4) < large);
 }
 
@@ -307,7 +307,7 @@ TEST_CASE("the allocator as a policy: no arena, and what is held is the peak") {
   const auto loss = [&](const Tensor& x) { return net->forward(x).sum(); };
   TrainStep step{net, loss, TrainStepOptions{.recheck = false},
                  DefaultPipeline{}.with(Rewriter{LibTorchBackend{AllocatorMemory{}}})};
-  const Bytes spare = cpu_memory().reserved() - cpu_memory().live();
+  const Bytes spare = device_memory().reserved() - device_memory().live();
   for (int i = 0; i < 3; ++i) {
     net->zero_grad();
     step(torch::ones({2, 8}));
@@ -459,7 +459,7 @@ TEST_CASE("a share leaves a step the same room beside the arena of another step"
     net->zero_grad();
     other(torch::ones({16384, 64}));
   }
-  const Bytes arena = cpu_memory().reserved() - cpu_memory().live();
+  const Bytes arena = device_memory().reserved() - device_memory().live();
   REQUIRE(arena > 1_MiB);
   CHECK(above() == alone + arena);
 }

@@ -14,9 +14,9 @@ using torch::Tensor;
 TEST_CASE("a snapshot puts back tensors, with what lies beside a view, and the generator") {
   torch::manual_seed(9);
   Tensor whole = torch::arange(8, torch::kFloat), other = torch::ones({3});
-  const Bytes live = cpu_memory().live();
+  const Bytes live = device_memory().live();
   const StepSnapshot before({whole.narrow(0, 2, 3), other});
-  CHECK(cpu_memory().live() == live);
+  CHECK(device_memory().live() == live);
   CHECK(before.holds_now());
   const Tensor drawn = torch::rand({4});
   CHECK_FALSE(before.holds_now());

@@ -63,7 +63,7 @@ TEST_CASE("a full disk is an error that says so, and the step's tensors come bac
   ::setrlimit(RLIMIT_FSIZE, &small);
   auto model = deep();
   const auto x = torch::randn({2048, 32});
-  const Bytes base = cpu_memory().live();
+  const Bytes base = device_memory().live();
   std::string message;
   try {
     static_cast<void>(capture(
@@ -76,7 +76,7 @@ TEST_CASE("a full disk is an error that says so, and the step's tensors come bac
   ::setrlimit(RLIMIT_FSIZE, &before);
   CHECK(message.find("cannot write") != std::string::npos);
   model->zero_grad();
-  CHECK(cpu_memory().live() == base);
+  CHECK(device_memory().live() == base);
   CHECK(std::isfinite(x.sum().item<float>()));
   CHECK(std::isfinite(model->forward(x).item<float>()));
 }
@@ -84,21 +84,21 @@ TEST_CASE("a full disk is an error that says so, and the step's tensors come bac
 TEST_CASE("a step is captured inside a quarter of what eager takes, with the same bits") {
   auto eager = deep(), ours = deep();
   const auto x = torch::randn({2048, 32});
-  const Bytes base = cpu_memory().live();
+  const Bytes base = device_memory().live();
   torch::manual_seed(9);
-  cpu_memory().reset_peak();
+  device_memory().reset_peak();
   Tensor loss = eager->forward(x);
   loss.backward();
-  const Bytes eager_above = cpu_memory().peak() - base;
+  const Bytes eager_above = device_memory().peak() - base;
   loss = loss.detach();
 
-  const Bytes limit = cpu_memory().live() + Bytes{eager_above.count / 4};
+  const Bytes limit = device_memory().live() + Bytes{eager_above.count / 4};
   torch::manual_seed(9);
-  cpu_memory().reset_peak();
+  device_memory().reset_peak();
   const auto captured = capture(
       ours, [&](const Tensor& in) { return ours->forward(in); },
       CaptureOptions{.memory_limit = limit}, x);
-  CHECK(cpu_memory().peak() <= limit);
+  CHECK(device_memory().peak() <= limit);
   CHECK(same_bits(captured.loss(), loss));
   for (std::size_t i = 0; i < ours->parameters().size(); ++i)
     CHECK(same_bits(ours->parameters()[i].grad(), eager->parameters()[i].grad()));
@@ -118,19 +118,19 @@ TEST_CASE(
   {
     auto eager = deep();
     torch::manual_seed(9);
-    cpu_memory().reset_peak();
+    device_memory().reset_peak();
     eager->forward(x).backward();
-    eager_peak = cpu_memory().peak();
+    eager_peak = device_memory().peak();
     for (const Tensor& p : eager->parameters()) gradients.push_back(p.grad());
   }
   auto ours = deep();
   const Bytes limit{eager_peak.count / 4};
   torch::manual_seed(9);
-  cpu_memory().reset_peak();
+  device_memory().reset_peak();
   auto captured = capture(
       ours, [&](const Tensor& in) { return ours->forward(in); },
       CaptureOptions{.memory_limit = limit}, x);
-  CHECK(cpu_memory().peak() <= limit);
+  CHECK(device_memory().peak() <= limit);
   for (std::size_t i = 0; i < gradients.size(); ++i)
     CHECK(same_bits(ours->parameters()[i].grad(), gradients[i]));
 
@@ -147,7 +147,7 @@ TEST_CASE("capturing inside a limit records the same graph as without") {
   const auto x = torch::randn({2048, 32});
   const auto free = capture(
       a, [&](const Tensor& in) { return a->forward(in); }, x);
-  const Bytes limit = cpu_memory().live() + 3_MiB;
+  const Bytes limit = device_memory().live() + 3_MiB;
   const auto limited = capture(
       b, [&](const Tensor& in) { return b->forward(in); }, CaptureOptions{.memory_limit = limit},
       x);
@@ -161,7 +161,7 @@ TEST_CASE("capturing inside a limit records the same graph as without") {
 TEST_CASE("a limit below one op's working set is an error that names the op and the bytes") {
   auto model = deep();
   const auto x = torch::randn({2048, 32});
-  const Bytes before = cpu_memory().live();
+  const Bytes before = device_memory().live();
   try {
     static_cast<void>(capture(
         model, [&](const Tensor& in) { return model->forward(in); },
@@ -173,13 +173,13 @@ TEST_CASE("a limit below one op's working set is an error that names the op and 
     CHECK(std::string(e.what()).find("307200 bytes") != std::string::npos);
   }
   model->zero_grad();
-  CHECK(cpu_memory().live() == before);
+  CHECK(device_memory().live() == before);
   CHECK(std::isfinite(x.sum().item<float>()));  // everything is readable again
 }
 
 TEST_CASE("a pointer to what is moved out throws and says why") {
   auto a = torch::ones({1 << 18}), b = torch::ones({1 << 18});
-  MemoryLimit limit(cpu_memory().live() + 512_KiB);
+  MemoryLimit limit(device_memory().live() + 512_KiB);
   limit.include(a);
   limit.begin_op("test", {b});
   auto c = torch::zeros({1 << 18});
@@ -195,20 +195,20 @@ TEST_CASE("a pointer to what is moved out throws and says why") {
 }
 
 TEST_CASE("what dies while it is moved out is forgotten, in the counter and in the file") {
-  const Bytes base = cpu_memory().live();
+  const Bytes base = device_memory().live();
   {
     auto a = torch::ones({1 << 18}), b = torch::ones({1 << 18});
-    MemoryLimit limit(cpu_memory().live());
+    MemoryLimit limit(device_memory().live());
     limit.include(a);
     limit.begin_op("test", {b});
     auto c = torch::zeros({1 << 18});
     limit.end_op({c});
     CHECK(limit.stats().moved_out == 1);
-    CHECK(cpu_memory().existing() - cpu_memory().live() == 1_MiB);
+    CHECK(device_memory().existing() - device_memory().live() == 1_MiB);
     a.reset();
-    CHECK(cpu_memory().existing() == cpu_memory().live());
+    CHECK(device_memory().existing() == device_memory().live());
   }
-  CHECK(cpu_memory().live() == base);
+  CHECK(device_memory().live() == base);
 }
 
 namespace {
@@ -236,7 +236,7 @@ int run_in_little_memory(const std::shared_ptr<Deep>& model, const Tensor& x, By
   model->zero_grad();
   torch::manual_seed(9);
   try {
-    const CaptureOptions options{.memory_limit = cpu_memory().live() + Bytes{above.count / 4}};
+    const CaptureOptions options{.memory_limit = device_memory().live() + Bytes{above.count / 4}};
     const auto captured = capture(
         model, [&](const Tensor& in) { return model->forward(in); }, options, x);
     return captured.loss().item<float>() == expected ? 0 : 2;
@@ -253,11 +253,11 @@ TEST_CASE("where the address space is too small for eager, a step inside a limit
   const auto x = torch::randn({1 << 16, 32});  // 8 MiB an activation
   ::mallopt(M_MMAP_THRESHOLD, 1 << 20);        // so that what is freed is given back
   torch::manual_seed(9);
-  const Bytes base = cpu_memory().live();
-  cpu_memory().reset_peak();
+  const Bytes base = device_memory().live();
+  device_memory().reset_peak();
   Tensor loss = model->forward(x);
   loss.backward();
-  const Bytes above = cpu_memory().peak() - base;
+  const Bytes above = device_memory().peak() - base;
   const auto expected = loss.item<float>();
   loss.reset();
   model->zero_grad();

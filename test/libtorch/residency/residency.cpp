@@ -57,7 +57,7 @@ void die_elsewhere(Tensor& tensor) {
 }
 
 struct Memory {
-  Bytes live = cpu_memory().live(), existing = cpu_memory().existing();
+  Bytes live = device_memory().live(), existing = device_memory().existing();
   bool operator==(const Memory&) const = default;
 };
 
@@ -74,8 +74,8 @@ TEST_CASE("an evicted storage exists, and its bytes come back under its tensors"
   CHECK(step.residency.state(s) == State::resident);
   step.residency.evict(s, "a");
   CHECK(step.residency.state(s) == State::evicted);
-  CHECK(cpu_memory().live() == before.live - bytes_of(a));
-  CHECK(cpu_memory().existing() == before.existing);
+  CHECK(device_memory().live() == before.live - bytes_of(a));
+  CHECK(device_memory().existing() == before.existing);
   Tensor again = torch::ones({elements});  // what a recomputation gives
   step.residency.attach_bytes(
       s, std::exchange(again.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(), {}));
@@ -93,8 +93,8 @@ TEST_CASE("a spilled storage is fetched with the same bytes, and its transfers a
   CHECK(step.residency.transfers().of(s) == nullptr);
   REQUIRE(step.residency.spill(s, "a"));
   CHECK(step.residency.state(s) == State::spilled);
-  CHECK(cpu_memory().live() == before.live - bytes_of(a));
-  CHECK(cpu_memory().existing() == before.existing);
+  CHECK(device_memory().live() == before.live - bytes_of(a));
+  CHECK(device_memory().existing() == before.existing);
   step.residency.fetch(s);
   CHECK(step.residency.state(s) == State::resident);
   CHECK(Memory{} == before);
@@ -127,8 +127,8 @@ TEST_CASE("an orphan is live, and does not exist without a limit") {
   a.reset();
   CHECK(step.deaths == std::vector<StorageIndex>{s});
   CHECK(step.residency.state(s) == (spilled ? State::orphaned_spilled : State::orphaned));
-  CHECK(cpu_memory().live() == before.live + (spilled ? 0_B : bytes));
-  CHECK(cpu_memory().existing() == before.existing);
+  CHECK(device_memory().live() == before.live + (spilled ? 0_B : bytes));
+  CHECK(device_memory().existing() == before.existing);
   if (spilled) step.residency.fetch(s);
   CHECK(step.residency.state(s) == State::orphaned);
   CHECK(static_cast<const float*>(step.residency.memory_of(s).data())[1000] == 1000.0f);
@@ -201,8 +201,8 @@ TEST_CASE("tombstones that other threads have freed do not outlive the step") {
     die_elsewhere(a);
     CHECK(step.residency.state(s) == State::evicted);
   }
-  CHECK(cpu_memory().live() == before.live - 256_B);
-  CHECK(cpu_memory().existing() == before.existing - 256_B);
+  CHECK(device_memory().live() == before.live - 256_B);
+  CHECK(device_memory().existing() == before.existing - 256_B);
 }
 
 TEST_CASE("at the end of the step a storage that is not back says so, and its block is free") {

@@ -35,25 +35,25 @@ TEST_CASE("a storage is found again by its tensors, until it was forgotten", "[s
 
 TEST_CASE("a record keeps no memory", "[storage_record]") {
   StorageRecords records;
-  const Bytes before = cpu_memory().live();
+  const Bytes before = device_memory().live();
   Tensor a = torch::ones({1024});
   static_cast<void>(records.add(a.storage()));
   a.reset();
-  CHECK(cpu_memory().live() == before);
+  CHECK(device_memory().live() == before);
 }
 
 TEST_CASE("what an emptied storage is given when it has died is released", "[storage_record]") {
   StorageRecords records;
-  const Bytes before = cpu_memory().live();
+  const Bytes before = device_memory().live();
   Tensor a = torch::ones({1024});
   const StorageIndex s = records.add(a.storage());
   c10::DataPtr bytes = records.empty(s);
   a.reset();
   CHECK_THROWS_WITH(records.empty(s), contains("has died"));
-  CHECK(cpu_memory().live() > before);
+  CHECK(device_memory().live() > before);
   records.refill(s, std::move(bytes));
   bytes.clear();
-  CHECK(cpu_memory().live() == before);
+  CHECK(device_memory().live() == before);
 }
 
 TEST_CASE("storages that lie in the same memory overlap", "[storage_record]") {
@@ -78,12 +78,12 @@ TEST_CASE("only memory of the counting allocator is ever taken") {
   const StorageIndex foreign = table.add(blob.storage());
   const StorageIndex own = table.add(ours.storage());
   CHECK_THROWS_AS(table.empty(foreign), Error);
-  const Bytes before = cpu_memory().live();
+  const Bytes before = device_memory().live();
   c10::DataPtr taken = table.empty(own);
   CHECK_THROWS_AS(table.empty(own), Error);
   CHECK(ours.storage().data() == nullptr);
   table.refill(own, std::move(taken));
   CHECK_THROWS_AS(table.refill(own, c10::DataPtr()), Error);
   CHECK(ours.sum().item<float>() == 4);
-  CHECK(cpu_memory().live() == before);
+  CHECK(device_memory().live() == before);
 }

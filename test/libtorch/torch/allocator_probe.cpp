@@ -12,7 +12,7 @@ using torch::Tensor;
 
 TEST_CASE("a probe says what there was before an op, at most in it, and after it") {
   AllocatorProbe probe;
-  const Bytes start = cpu_memory().existing();
+  const Bytes start = device_memory().existing();
   probe.begin_run();
   probe.begin_op();
   Tensor kept = torch::empty({1024});

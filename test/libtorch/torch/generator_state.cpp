@@ -24,9 +24,9 @@ TEST_CASE("a generator that was put back draws the same numbers again") {
 }
 
 TEST_CASE("taking the generator's state allocates nothing that counts") {
-  const reprise::Bytes before = reprise::cpu_memory().live();
+  const reprise::Bytes before = reprise::device_memory().live();
   const GeneratorState then = GeneratorState::now();
-  CHECK(reprise::cpu_memory().live() == before);
+  CHECK(reprise::device_memory().live() == before);
   then.restore();
-  CHECK(reprise::cpu_memory().live() == before);
+  CHECK(reprise::device_memory().live() == before);
 }

@@ -91,7 +91,7 @@ void check_ends(const std::function<Program()>& make, std::initializer_list<doub
   bool any_spills = false;
   for (const double share : shares) {
     Program program = make();
-    const Bytes start = cpu_memory().live();
+    const Bytes start = device_memory().live();
     const Bytes bytes =
         start - expected.start + expected.floor + share_of(share, expected.eager - expected.floor);
     std::string notices;
@@ -148,7 +148,7 @@ TEST_CASE("a tensor that is pinned stays, also where all others come back after 
   for (int k = 0; k < 27; ++k) {  // some of them reach the bound where they pin
     const int reads = k / 3, pinned = 20 + 9 * (k % 3);
     BasicMemoryBudget<LeastRecentlyUsed> budget{
-        cpu_memory().live() + Bytes{4 * size.count},
+        device_memory().live() + Bytes{4 * size.count},
         {.run = {.max_plans = 0}, .over_budget = OverBudget::go_on}};
     {
       auto step = budget.step();

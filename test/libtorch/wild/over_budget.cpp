@@ -21,7 +21,7 @@ struct Chain {
   Tensor result{};
   Bytes start{};  // beside x, which can be spilled
 
-  explicit Chain(int n) : length(n), result(torch::zeros({1})), start(cpu_memory().live() - size) {}
+  explicit Chain(int n) : length(n), result(torch::zeros({1})), start(device_memory().live() - size) {}
   void operator()() {
     const torch::NoGradGuard no_grad;
     std::vector<Tensor> kept{x};
@@ -104,7 +104,7 @@ TEST_CASE("a budget below what can be held costs no more than its bound, step af
   const auto make = [] { return stack_program(gelu); };
   const Reference expected = reference(make, 4);
   Program program = make();
-  const Bytes start = cpu_memory().live();
+  const Bytes start = device_memory().live();
   MemoryBudget budget{start + 1_KiB,
                       {.run = {.planner = plan_by_bytes, .planning = {.effort = 0.1}},
                        .plan_in_background = false,

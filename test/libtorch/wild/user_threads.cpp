@@ -142,7 +142,7 @@ TEST_CASE("a TrainStep whose budget is passed by another thread says so", "[wild
     own = probe.last().reserved_peak - probe.last().base;
   }
   watched.stack.layers->zero_grad();
-  auto step = watched.step(cpu_memory().live() + own + Bytes{activation}, OnFallback::notice);
+  auto step = watched.step(device_memory().live() + own + Bytes{activation}, OnFallback::notice);
   static_cast<void>(watched.run(step));
   static_cast<void>(watched.run(step));
   REQUIRE(step.last().replayed);
@@ -184,7 +184,7 @@ TEST_CASE(
     above = probe.last().peak - probe.last().base;
   }
   ours.layers->zero_grad();
-  const Bytes limit = cpu_memory().live() + above + Bytes{activation};
+  const Bytes limit = device_memory().live() + above + Bytes{activation};
   MemoryBudget budget{
       limit,
       {.run = {.max_plans = 0,
@@ -196,9 +196,9 @@ TEST_CASE(
     auto step = budget.step();
     run(ours, x, [&] {
       elsewhere([&] { theirs = take(Bytes{8 * activation}); });
-      CHECK(cpu_memory().live() > limit);
+      CHECK(device_memory().live() > limit);
       static_cast<void>(torch::ones({1}));
-      after_next_op = cpu_memory().live();
+      after_next_op = device_memory().live();
     });
   }
   CHECK(after_next_op <= limit);

@@ -115,11 +115,11 @@ void compare_steps(Subject& eager, Subject& ours, Step& step,
     if (options.zero_grad) eager_optimizer->zero_grad();
     if (options.zero_grad) our_optimizer->zero_grad();
 
-    const Bytes eager_base = cpu_memory().live();
-    cpu_memory().reset_peak();
+    const Bytes eager_base = device_memory().live();
+    device_memory().reset_peak();
     torch::Tensor eager_loss = eager.loss(batch);
     eager_loss.backward();
-    const Bytes eager_peak = cpu_memory().peak() - eager_base;
+    const Bytes eager_peak = device_memory().peak() - eager_base;
     eager_loss = eager_loss.detach();
     eager_optimizer->step();
     const torch::Tensor eager_generator = generator_state();

@@ -127,7 +127,7 @@ inline Reference reference(const std::function<Program()>& make, int steps,
   }
   Program program = make();
   MemoryBudget budget{1024_GiB, {.run = {.planner = plan_once}, .plan_in_background = false}};
-  result.start = cpu_memory().live();
+  result.start = device_memory().live();
   for (int i = 0; i < steps; ++i) {
     torch::manual_seed(static_cast<std::uint64_t>(50 + i));
     {
@@ -158,7 +158,7 @@ Outcome run_inside(const std::function<Program()>& make, const Reference& expect
                    bool plans = true) {
   Outcome outcome;
   Program program = make();
-  const Bytes start = outcome.start = cpu_memory().live();
+  const Bytes start = outcome.start = device_memory().live();
   const Bytes savable = expected.eager - expected.floor;
   outcome.budget = start - expected.start +
                    (share == least ? expected.smallest + share_of(3, savable)

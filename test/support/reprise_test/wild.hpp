@@ -74,7 +74,7 @@ inline WildOutcome run_wild(const std::function<Program()>& make, const Referenc
                             const WildMode& mode, const WildOptions& wild) {
   WildOutcome outcome{.mode = mode};
   Program program = make();
-  const Bytes start = cpu_memory().live();
+  const Bytes start = device_memory().live();
   Bytes bytes = 1024_GiB;
   if (mode.share > 0)
     bytes = start - expected.start + expected.floor +
