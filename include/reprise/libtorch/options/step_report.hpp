@@ -1,6 +1,6 @@
 #pragma once
-// write_step_report() writes a page about a step: its profile, memory before and after, recomputed
-// ops, and extra time by budget.
+// StepPage writes a page about a step: its profile, memory before and after, recomputed ops, and
+// extra time by budget.
 //
 //   step.report("step.html");                                               of a TrainStep or a MemoryBudget
 //   StepPage::write("step.html", graph, plan, request, 6, summary);         with a frontier of six budgets
