@@ -96,8 +96,8 @@ void try_program(Rng& rng, Coverage& coverage, Draw draw = Draw::tame) {
   if (mode == 5) policy = EvictAtRandom{{}, 1, Rng{seed}};
   if (mode >= 4 && mode <= 6) options.run.max_plans = 0;
   const double share = 20 + static_cast<double>(rng.below(80));
-  BasicMemoryBudget<AnyPolicy> budget{Budget(device_memory().live() + share_of(share, took)), options,
-                                      AnyPolicy(policy)};
+  BasicMemoryBudget<AnyPolicy> budget{Budget(device_memory().live() + share_of(share, took)),
+                                      options, AnyPolicy(policy)};
   for (int i = 0; i < steps; ++i) {
     INFO("step " << i << ", mode " << mode << ", " << share << " %");
     torch::manual_seed(seed + static_cast<std::uint64_t>(i));

@@ -457,9 +457,10 @@ int train_in_little_memory(torch::nn::Sequential net, const Tensor& x, Bytes abo
   }
   net->zero_grad();
   try {
-    TrainStep step{net, loss,
-                   TrainStepOptions{.budget = device_memory().live() + Bytes{above.count * 45 / 100},
-                                    .run = {.planning = quick}}};
+    TrainStep step{
+        net, loss,
+        TrainStepOptions{.budget = device_memory().live() + Bytes{above.count * 45 / 100},
+                         .run = {.planning = quick}}};
     for (const float value : expected) {
       if (step(x).item<float>() != value) return 2;
       net->zero_grad();

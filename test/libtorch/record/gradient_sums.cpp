@@ -217,7 +217,8 @@ TEST_CASE("with tied weights a replayed step takes one table less than eager, wi
   device_memory().reset_peak();
   static_cast<void>(step(x));
   CHECK(step.counters().replays >= 1);
-  CHECK(device_memory().peak() - start <= eager - table_bytes + 4_KiB);  // the peak is elsewhere now
+  CHECK(device_memory().peak() - start <=
+        eager - table_bytes + 4_KiB);  // the peak is elsewhere now
 
   const StepGraph& graph = step.graph();
   std::size_t sums = 0;

@@ -21,7 +21,8 @@ struct Chain {
   Tensor result{};
   Bytes start{};  // beside x, which can be spilled
 
-  explicit Chain(int n) : length(n), result(torch::zeros({1})), start(device_memory().live() - size) {}
+  explicit Chain(int n)
+      : length(n), result(torch::zeros({1})), start(device_memory().live() - size) {}
   void operator()() {
     const torch::NoGradGuard no_grad;
     std::vector<Tensor> kept{x};
