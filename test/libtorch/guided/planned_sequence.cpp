@@ -1,6 +1,7 @@
 // When two steps made the same sequence of ops.
 
 #include <functional>
+#include <span>
 
 #include <reprise_test/lineages.hpp>
 
@@ -12,13 +13,25 @@ using namespace reprise::testing;
 
 namespace {
 
+/// The list of a recorded call, to be changed.
+template <class Item>
+Item& item(std::span<const Item> list, std::size_t i) {
+  return const_cast<Item&>(list[i]);
+}
+/// Another geometry for the recording's value number i.
+void change_geometry(Recording& r, std::size_t i, const std::function<void(Geometry&)>& change) {
+  Geometry g = *r.values[i].geometry;
+  change(g);
+  r.values[i].geometry = r.geometry_of(g);
+}
+
 /// x, h = relu(x), y = relu(h), and what `change` makes of it.
 Recording sequence(const std::function<void(Recording&)>& change = [](Recording&) {}) {
   HandMadeStep step;
   const auto x = step.input();
   static_cast<void>(step.call({step.call({x})}));
   change(step.recording());
-  return step.recording();
+  return std::move(step.recording());
 }
 /// The same as far as its first `calls` calls.
 Recording beginning(std::size_t calls) {
@@ -34,9 +47,11 @@ TEST_CASE("equal sequences are equal, whatever numbers their ops were given",
           "[planned_sequence]") {
   CHECK(same_sequence(sequence(), sequence()));
   CHECK(same_sequence(sequence(), sequence([](Recording& r) {
-                        r.calls[0].args.emplace_back(3);
+                        static const c10::IValue three[]{3};
+                        r.calls[0].args = three;
                         r.calls[0].time = {7};
-                        r.values[0].geometry.offset = 5;  // where in a larger tensor a batch lies
+                        // where in a larger tensor a batch lies
+                        change_geometry(r, 0, [](Geometry& g) { g.offset = 5; });
                       })));
 }
 
@@ -48,21 +63,25 @@ TEST_CASE("another op, operand, shape, version or permission makes another seque
   static const OpFacts other{};
   CHECK(differs([](Recording& r) { r.calls[1].facts = &other; }));
   CHECK(differs([](Recording& r) { r.calls[1].kind = CallKind::release; }));
-  CHECK(differs([](Recording& r) { r.calls[1].reads[0].value = ValueId{0}; }));
-  CHECK(differs([](Recording& r) { r.calls[1].reads[0].arg = 1; }));
-  CHECK(differs([](Recording& r) { r.calls[1].reads[0].element = 0; }));
-  CHECK(differs([](Recording& r) { r.calls[1].reads.clear(); }));
-  CHECK(differs([](Recording& r) { r.calls[1].results.clear(); }));
-  CHECK(differs([](Recording& r) { r.calls[1].updates.push_back(ValueId{0}); }));
+  CHECK(differs([](Recording& r) { item(r.calls[1].reads, 0).value = ValueId{0}; }));
+  CHECK(differs([](Recording& r) { item(r.calls[1].reads, 0).arg = 1; }));
+  CHECK(differs([](Recording& r) { item(r.calls[1].reads, 0).element = 0; }));
+  CHECK(differs([](Recording& r) { r.calls[1].reads = {}; }));
+  CHECK(differs([](Recording& r) { r.calls[1].results = {}; }));
+  static const ValueId updated[]{ValueId{0}};
+  CHECK(differs([](Recording& r) { r.calls[1].updates = updated; }));
   CHECK(differs([](Recording& r) { r.calls[1].repeatable = false; }));
   CHECK(differs([](Recording& r) { r.calls.pop_back(); }));
   CHECK(differs([](Recording& r) { r.values[2].bytes = Bytes{1}; }));
   CHECK(differs([](Recording& r) { r.values[2].alias_of = ValueId{1}; }));
   CHECK(differs([](Recording& r) { r.values[2].overwrites = ValueId{1}; }));
   CHECK(differs([](Recording& r) { r.values[2].producer = NodeId{0}; }));
-  CHECK(differs([](Recording& r) { r.values[2].geometry.sizes = {512, 2}; }));
-  CHECK(differs([](Recording& r) { r.values[2].geometry.strides = {2}; }));
-  CHECK(differs([](Recording& r) { r.values[2].geometry.dtype = torch::kInt; }));
+  CHECK(differs([](Recording& r) {
+    change_geometry(r, 2, [](Geometry& g) { g.sizes = {512, 2}; });
+  }));
+  CHECK(differs([](Recording& r) { change_geometry(r, 2, [](Geometry& g) { g.strides = {2}; }); }));
+  CHECK(differs(
+      [](Recording& r) { change_geometry(r, 2, [](Geometry& g) { g.dtype = torch::kInt; }); }));
 }
 
 TEST_CASE("a step may become what it begins like, if its next op is the known one",
@@ -77,6 +96,8 @@ TEST_CASE("a step may become what it begins like, if its next op is the known on
   Call next = known.calls[1];
   CHECK(may_become(known, beginning(1), next));
   CHECK_FALSE(may_become(known, sequence(), next));  // there is nothing more
-  next.reads[0].value = ValueId{0};
+  ArgumentSlot other = next.reads[0];
+  other.value = ValueId{0};
+  next.reads = {&other, 1};
   CHECK_FALSE(may_become(known, beginning(1), next));
 }

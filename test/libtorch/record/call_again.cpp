@@ -82,5 +82,5 @@ TEST_CASE("a number is a tensor over its recorded bytes", "[call_again]") {
   const Tensor number = tensor_of_number(value);
   CHECK(number.item<double>() == 2.5);
   CHECK(number.unsafeGetTensorImpl()->is_wrapped_number());
-  CHECK(number.const_data_ptr() == value.scalar.data());
+  CHECK(number.const_data_ptr() == value.outside->scalar.data());
 }

@@ -19,13 +19,13 @@ struct Placing {
 
   /// A call that reads this, as a recorder would note it.
   Call& note(ValueId read = {}) {
-    Call call;
-    call.op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::relu", "");
-    call.facts = &facts_of(*call.op);
+    CallDraft call;
+    call.facts = &facts_of(c10::Dispatcher::singleton().findSchemaOrThrow("aten::relu", ""));
+    call.op = &*call.facts->handle;
     context.note(call);
-    if (read.valid()) call.reads.push_back({0, -1, read});
+    if (read.valid()) call.add_read({0, -1, read});
     context.note_operands(call);
-    tables.recording().calls.push_back(std::move(call));
+    static_cast<void>(tables.recording().add(std::move(call)));
     return tables.recording().calls.back();
   }
   ValueId parameter(const Tensor& t, const char* name) {

@@ -69,23 +69,24 @@ TEST_CASE("a view of something persistent is read together with it, and each inp
   recording.values.resize(3);
   recording.values[0].persistent = true;
   recording.values[1].alias_of = ValueId{0};
-  Call call;
+  CallDraft call;
   for (const std::size_t v : {std::size_t{1}, std::size_t{2}, std::size_t{2}})
-    call.reads.push_back({0, -1, ValueId{v}});
+    call.add_read({0, -1, ValueId{v}});
   CHECK((inputs_of(recording, call) == std::vector{ValueId{1}, ValueId{0}, ValueId{2}}));
-  call.updates.push_back(ValueId{0});  // what it writes is no input
+  call.add_update(ValueId{0});  // what it writes is no input
   CHECK((inputs_of(recording, call) == std::vector{ValueId{1}, ValueId{2}}));
 }
 
 TEST_CASE("an offset is told from the value that brought the storage", "[graph_of]") {
   Recording recording;
   recording.values.resize(2);
-  recording.values[0].geometry = {
-      .sizes = {4}, .strides = {1}, .offset = 10, .dtype = torch::kFloat};
-  recording.values[1].geometry = {
-      .sizes = {2}, .strides = {1}, .offset = 12, .dtype = torch::kFloat};
+  recording.values[0].geometry = recording.geometry_of(
+      Geometry{.sizes = {4}, .strides = {1}, .offset = 10, .dtype = torch::kFloat});
+  recording.values[1].geometry = recording.geometry_of(
+      Geometry{.sizes = {2}, .strides = {1}, .offset = 12, .dtype = torch::kFloat});
   recording.values[1].alias_of = ValueId{0};
   CHECK(relative_offset(recording, ValueId{1}) == 2);
-  recording.values[1].geometry.dtype = torch::kDouble;
+  recording.values[1].geometry = recording.geometry_of(
+      Geometry{.sizes = {2}, .strides = {1}, .offset = 12, .dtype = torch::kDouble});
   CHECK(relative_offset(recording, ValueId{1}) == 12);
 }

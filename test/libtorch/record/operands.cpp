@@ -1,8 +1,9 @@
 // Which values an op reads.
 
-#include <torch/torch.h>
-
+#include <deque>
 #include <vector>
+
+#include <torch/torch.h>
 
 #include <reprise_test/catch.hpp>
 
@@ -23,6 +24,7 @@ struct Reading {
   WrappedNumbers numbers{tables};
   UserAccess access{tables, nullptr, unheard};
   OperandReader operands{tables, numbers, access};
+  std::deque<CallDraft> drafts{};  ///< the calls' lists lie in them
 
   ~Reading() { access.unwatch_all(); }
   ValueId add(const Tensor& t, Origin origin = Origin::input) {
@@ -30,10 +32,11 @@ struct Reading {
     return tables.contents(tables.storage_of(t)).owner;
   }
   ValueId read(const Tensor& t) { return operands.read(t, "aten::op"); }
-  Call call(const char* name, const char* overload, const std::vector<c10::IValue>& arguments) {
-    Call call;
-    call.op = c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
-    call.facts = &facts_of(*call.op);
+  const Call& call(const char* name, const char* overload,
+                   const std::vector<c10::IValue>& arguments) {
+    CallDraft& call = drafts.emplace_back();
+    call.facts = &facts_of(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload));
+    call.op = &*call.facts->handle;
     operands.read_arguments(call, arguments);
     return call;
   }
@@ -60,15 +63,15 @@ TEST_CASE("a known tensor is its value, and one that shares its storage a view o
 TEST_CASE("a tensor from before the step that nobody told of is captured", "[operands]") {
   const Tensor x = torch::ones({4}), y = torch::ones({4}), state = torch::ones({4});
   Reading r;
-  CHECK(r.tables.value(r.read(x)).name == "captured.0");
-  CHECK(r.tables.value(r.read(y)).name == "captured.1");
-  CHECK(r.tables.value(r.read(x)).name == "captured.0");
+  CHECK(r.tables.value(r.read(x)).name() == "captured.0");
+  CHECK(r.tables.value(r.read(y)).name() == "captured.1");
+  CHECK(r.tables.value(r.read(x)).name() == "captured.0");
   r.tables.enter(Phase::optimizer);
   const RecordedValue& value = r.tables.value(r.read(state));
-  CHECK(value.name == "optimizer.2");
+  CHECK(value.name() == "optimizer.2");
   CHECK(value.role == Role::optimizer_state);
   CHECK(value.origin == Origin::captured);
-  CHECK(value.captured.has_value());
+  CHECK(value.outside->captured.has_value());
 }
 
 TEST_CASE("what was made behind the dispatcher, or is no plain memory, refuses the step",
@@ -96,7 +99,8 @@ TEST_CASE(
   Reading inside;
   const Tensor h = torch::ones({4, 2});
   const StorageIndex s = inside.tables.records().add(h.storage());
-  const ValueId v = inside.tables.add_owner({.geometry = geometry_of(h)}, s);
+  const ValueId v =
+      inside.tables.add_owner({.geometry = inside.tables.recording().geometry_of(h)}, s);
   CHECK(inside.tables.value(inside.read(h.select(0, 1))).alias_of == v);
   CHECK(inside.refusal().empty());
   CHECK(inside.tables.calls_seen() == 1);

@@ -14,8 +14,8 @@ namespace {
 
 Call call_of(const char* name, const char* overload = "") {
   Call call;
-  call.op = c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
-  call.facts = &facts_of(*call.op);
+  call.facts = &facts_of(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload));
+  call.op = &*call.facts->handle;
   return call;
 }
 
@@ -24,7 +24,7 @@ Call call_of(const char* name, const char* overload = "") {
 TEST_CASE("a call is named after its path and its op, and a value after what made it") {
   Recording recording;
   recording.values.resize(2);
-  recording.values[0].name = "input.0";
+  recording.values[0].outside = recording.keep({.name = "input.0"});
   recording.values[1].producer = NodeId{0};
   recording.calls.push_back(call_of("aten::relu"));
   CHECK(Recording::label(recording.calls[0]) == "relu");
@@ -56,12 +56,13 @@ TEST_CASE("a value's owner is found through views and overwrites") {
 
 TEST_CASE("running statistics are moved in training, and by nothing else") {
   Call norm = call_of("aten::native_batch_norm");
-  for (int i = 0; i < 8; ++i) norm.args.emplace_back();
+  std::vector<c10::IValue> arguments(8);
+  norm.args = arguments;
   const ArgumentSlot input{0, -1, ValueId{0}}, mean{3, -1, ValueId{1}};
-  norm.args[5] = true;
+  arguments[5] = true;
   CHECK(is_running_stat(norm, mean));
   CHECK_FALSE(is_running_stat(norm, input));
-  norm.args[5] = false;
+  arguments[5] = false;
   CHECK_FALSE(is_running_stat(norm, mean));
   CHECK_FALSE(is_running_stat(call_of("aten::relu"), input));
   Call alias;

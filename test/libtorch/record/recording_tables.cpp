@@ -26,11 +26,11 @@ TEST_CASE("a view shows a version, a write makes a new one, and the owner stays"
   const Tensor t = torch::ones({4, 2});
   const StorageIndex s = tables.records().add(t.storage());
   RecordedValue made;
-  made.geometry = geometry_of(t);
+  made.geometry = tables.recording().geometry_of(t);
   made.bytes = 32_B;
   const ValueId owner = tables.add_owner(std::move(made), s);
   RecordedValue view;
-  view.geometry = geometry_of(t.t());
+  view.geometry = tables.recording().geometry_of(t.t());
   view.alias_of = owner;
   const ValueId shown = tables.add_value(std::move(view), s);
   tables.contents(s).views.push_back(shown);
@@ -64,7 +64,7 @@ TEST_CASE("what was there before the step is known as such") {
   CHECK(tables.was_there_before(v));
   CHECK(tables.is_persistent(tables.storage_of(v)));
   CHECK(tables.value(v).bytes == 32_B);
-  CHECK(tables.value(v).name == "weight");
+  CHECK(tables.value(v).name() == "weight");
   CHECK(RecordingTables::bytes_of(before.storage()) == 32_B);
   std::vector<float> mine(8);
   CHECK(RecordingTables::is_foreign(torch::from_blob(mine.data(), {8}).storage()));
@@ -76,7 +76,7 @@ TEST_CASE("a view from before a write that is read after it becomes a call of it
   const Tensor t = torch::ones({4, 2});
   const ValueId owner = add_parameter(tables, t);
   const StorageIndex s = tables.storage_of(owner);
-  const ValueId alias = tables.add_alias(s, geometry_of(t.t()));
+  const ValueId alias = tables.add_alias(s, t.t());
   REQUIRE(tables.calls_seen() == 1);
   const Call& call = tables.recording().calls[0];
   CHECK(call.kind == CallKind::alias);

@@ -19,7 +19,7 @@ struct Tables : RecordingTables {
   Tensor weight = torch::ones({4}), activation = torch::ones({4});
   ValueId persistent = add_persistent(weight, Origin::parameter, 0, Role::parameter, "weight");
   StorageIndex made = records().add(activation.storage());
-  ValueId owner = add_owner({.geometry = geometry_of(activation), .bytes = 16_B}, made);
+  ValueId owner = add_owner({.geometry = recording().geometry_of(activation), .bytes = 16_B}, made);
 };
 
 }  // namespace
@@ -65,7 +65,9 @@ TEST_CASE("something from before the step that is let go is there at the start o
 TEST_CASE("what an op has updated stays persistent to the end") {
   Tables tables;
   Releases releases(tables);
-  tables.recording().calls.emplace_back().updates.push_back(tables.persistent);
+  CallDraft call;
+  call.add_update(tables.persistent);
+  static_cast<void>(tables.recording().add(std::move(call)));
   releases.note(tables.storage_of(tables.persistent));
   releases.add_calls();
   CHECK(tables.value(tables.persistent).persistent);
@@ -86,5 +88,5 @@ TEST_CASE("memory that no op has read lowers the base, or is a value that is rel
   const RecordedValue& value = tables.value(tables.recording().calls[1].reads[0].value);
   CHECK(value.bytes == 2_KiB);
   CHECK(value.initial);
-  CHECK(value.name == "released.0");
+  CHECK(value.name() == "released.0");
 }

@@ -33,9 +33,9 @@ struct Noting {
   template <class Run>
   Call& note(const char* name, const char* overload, const std::vector<c10::IValue>& arguments,
              const Run& run) {
-    Call call;
-    call.op = c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
-    call.facts = &facts_of(*call.op);
+    CallDraft call;
+    call.facts = &facts_of(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload));
+    call.op = &*call.facts->handle;
     operands.read_arguments(call, arguments);
     const PendingWrites writes = results.writes_of(call, arguments);
     const std::vector<c10::IValue> returned = run();
@@ -43,7 +43,7 @@ struct Noting {
     allocated = {};
     for (const PendingWrite& write : writes) allocated += results.note_write(call, node, write);
     allocated += results.note_results(call, node, returned);
-    tables.recording().calls.push_back(std::move(call));
+    static_cast<void>(tables.recording().add(std::move(call)));
     return tables.recording().calls.back();
   }
   Call& relu(const Tensor& x, Tensor& made) {
@@ -174,7 +174,7 @@ TEST_CASE("what goes to the host is kept with the call", "[results]") {
   n.operands.add_known(x, Origin::input, 0, Role::input, "x");
   const Call& call = n.note("aten::_local_scalar_dense", "", {x},
                             [&]() -> std::vector<c10::IValue> { return {2.5}; });
-  REQUIRE(call.returned.size() == 1);
-  CHECK(call.returned[0].index == 0);
-  CHECK(call.returned[0].value.toDouble() == 2.5);
+  REQUIRE(call.extras->returned.size() == 1);
+  CHECK(call.extras->returned[0].index == 0);
+  CHECK(call.extras->returned[0].value.toDouble() == 2.5);
 }

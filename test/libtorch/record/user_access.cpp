@@ -37,7 +37,7 @@ struct Access {
   ~Access() { access.unwatch_all(); }
   StorageIndex make(const Tensor& t) {
     const StorageIndex s = tables.records().add(t.storage());
-    tables.add_owner({.geometry = geometry_of(t), .producer = NodeId{0}}, s);
+    tables.add_owner({.geometry = tables.recording().geometry_of(t), .producer = NodeId{0}}, s);
     return s;
   }
   StorageRecord::Contents& known(StorageIndex s) { return tables.contents(s); }
@@ -81,9 +81,9 @@ TEST_CASE("what user code writes into a factory's result becomes a constant of t
   REQUIRE(a.tables.calls_seen() == 1);
   const Call& call = a.tables.recording().calls[0];
   CHECK(call.kind == CallKind::constant);
-  REQUIRE(call.constant.size() == 16);
+  REQUIRE(call.extras->constant.size() == 16);
   float number = 0;
-  std::memcpy(&number, call.constant.data() + 4, sizeof number);
+  std::memcpy(&number, call.extras->constant.data() + 4, sizeof number);
   CHECK(number == 5);
   const ValueId written = call.results[0].value;
   CHECK(a.tables.value(written).overwrites == a.known(s).owner);

@@ -36,13 +36,13 @@ TEST_CASE("equal numbers are one value, which keeps their bytes") {
   const ValueId two = numbers.add(wrapped(2)), three = numbers.add(wrapped(3));
   CHECK(numbers.add(wrapped(2)) == two);
   CHECK(three != two);
-  CHECK(tables.value(two).name == "scalar.0");
-  CHECK(tables.value(three).name == "scalar.1");
+  CHECK(tables.value(two).name() == "scalar.0");
+  CHECK(tables.value(three).name() == "scalar.1");
   CHECK(tables.value(two).persistent);
   CHECK(tables.value(two).origin == Origin::scalar);
   double bytes = 0;
-  REQUIRE(tables.value(three).scalar.size() == sizeof bytes);
-  std::memcpy(&bytes, tables.value(three).scalar.data(), sizeof bytes);
+  REQUIRE(tables.value(three).outside->scalar.size() == sizeof bytes);
+  std::memcpy(&bytes, tables.value(three).outside->scalar.data(), sizeof bytes);
   CHECK(bytes == 3);
   // the same bytes of another type are another number
   CHECK(numbers.add(torch::tensor(std::int64_t{0})) != numbers.add(wrapped(0)));

@@ -22,7 +22,7 @@ namespace {
 /// A step without ops, whose guard this thread holds, as if an op ran.
 struct Step final : StorageOwner {
   StorageRecords records;
-  SpillFile file;
+  SpillStore file;
   std::recursive_mutex guard;
   std::vector<StorageIndex> deaths, exchanges;
   std::function<bool(StorageIndex)> is_needed = [](StorageIndex) { return false; };

@@ -28,7 +28,7 @@ struct HandMadeStep {
   };
 
   RecordingTables tables{};
-  SpillFile file{};
+  SpillStore file{};
   NotingListener listener{};
   Residency residency{tables.records(), file, listener, UserBlocks::Listening::off};
   Lineage lineage{tables, residency};
@@ -45,7 +45,7 @@ struct HandMadeStep {
     const torch::Tensor& t = tensors.emplace_back(torch::ones({1024}));
     const StorageIndex s = tables.records().add(t.storage());
     RecordedValue value;
-    value.geometry = geometry_of(t);
+    value.geometry = tables.recording().geometry_of(t);
     value.bytes = RecordingTables::bytes_of(t.storage());
     value.producer = tables.next_node();
     const ValueId v = tables.add_owner(std::move(value), s);
@@ -79,17 +79,19 @@ struct HandMadeStep {
 
  private:
   Made note(const std::vector<Made>& reads, const ResultSlot& result, bool repeatable) {
-    Call call;
-    call.op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::relu", "");
-    call.facts = &facts_of(*call.op);
+    static const c10::OperatorHandle relu =
+        c10::Dispatcher::singleton().findSchemaOrThrow("aten::relu", "");
+    CallDraft call;
+    call.op = &relu;
+    call.facts = &facts_of(relu);
     call.repeatable = repeatable;
     for (std::size_t i = 0; i < reads.size(); ++i)
-      call.reads.push_back({static_cast<std::uint32_t>(i), -1, reads[i].value});
-    call.results.push_back(result);
+      call.add_read({static_cast<std::uint32_t>(i), -1, reads[i].value});
+    call.add_result(result);
     lineage.grow();
     const NodeId node = tables.next_node();
     for (const Made& read : reads) lineage.note_read(read.value, node);
-    tables.recording().calls.push_back(std::move(call));
+    static_cast<void>(tables.recording().add(std::move(call)));
     lineage.note_version(tables.recording().calls.back(), result, repeatable);
     return {result.value, node};
   }
