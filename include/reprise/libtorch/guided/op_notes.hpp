@@ -79,8 +79,8 @@ class OpNotes {
     const ValueId latest = tables_.latest_version(s);
     const NodeId producer = producer_of_contents(s);
     // before_overwrite() forgets the readers
-    const Lineage::Readers readers =
-        latest.valid() ? lineage_.readers_of(latest) : Lineage::Readers{};
+    Lineage::Readers readers;
+    if (latest.valid()) readers = lineage_.readers_of(latest);
     if (latest.valid()) lineage_.end_reproducing(latest);
     rematerializer_.before_overwrite(s);
     if (producer.valid()) recorder_.tables().forbid_again(producer);
