@@ -1,6 +1,6 @@
 // Includes everything, as second.cpp does, and trains with TrainStep.
 
-#include <torch/nn/modules/linear.h>
+#include <torch/torch.h>
 #include <reprise/graph/dependency_order.hpp>
 #include <reprise/libtorch.hpp>
 #include <reprise/plan/plan_file.hpp>

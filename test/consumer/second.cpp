@@ -1,6 +1,6 @@
 // Includes everything, as first.cpp does, and trains with MemoryBudget.
 
-#include <torch/nn/modules/linear.h>
+#include <torch/torch.h>
 #include <reprise/graph/dependency_order.hpp>
 #include <reprise/libtorch.hpp>
 #include <reprise/plan/plan_file.hpp>

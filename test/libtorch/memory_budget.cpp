@@ -213,7 +213,7 @@ TEST_CASE("an error above the budget says what is held and what would do", "[gui
     CHECK(error.code() == Errc::budget_unreachable);
     text = error.what();
   }
-  CHECK(text.find("aten::") == 0);
+  CHECK(text.find("budget too small: aten::") == 0);
   CHECK(text.find("parameter") != std::string::npos);
   CHECK(text.find("largest: ") != std::string::npos);
   CHECK(text.find("smallest feasible budget") != std::string::npos);
