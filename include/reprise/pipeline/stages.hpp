@@ -10,7 +10,6 @@
 // a plan is made again when headroom or times change.
 
 #include <functional>
-#include <utility>
 
 #include <reprise/graph/analysis.hpp>
 #include <reprise/graph/schedule.hpp>
@@ -28,9 +27,9 @@ struct Stages {
 
 /// The pipeline must outlive the stages.
 template <class Pipe>
-[[nodiscard]] Stages stages_of(Pipe& pipeline, PlanStage planner) {
+[[nodiscard]] Stages stages_of(Pipe& pipeline, const PlanStage& planner) {
   return {.analyse = [&](const StepGraph& graph) { return pipeline.analyse(graph); },
-          .planner = std::move(planner),
+          .planner = planner,
           .rewrite =
               [&](const StepGraph& graph, const Schedule& schedule) {
                 return pipeline.rewriter().checked(graph, schedule);

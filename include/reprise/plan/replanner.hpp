@@ -170,7 +170,7 @@ class Replanner {
     if (!known.job && needs_plan(known, goal)) {
       Schedules starts;
       if (rules_.quick_first && hooks_.starts) starts = hooks_.starts(known);
-      if (!use_start(known, goal, starts)) begin(known, goal, Haste::allowed, std::move(starts));
+      if (!use_start(known, goal, starts)) begin(known, goal, Haste::allowed, starts);
     }
     const bool waits = !rules_.in_background && known.job != nullptr;
     take(known, !rules_.in_background);
@@ -321,7 +321,7 @@ class Replanner {
     return true;
   }
 
-  void begin(Known& known, const PlanGoal& goal, Haste haste, Schedules starts) {
+  void begin(Known& known, const PlanGoal& goal, Haste haste, const Schedules& starts) {
     known.goal = goal;
     if (goal.percent) known.percent = goal.percent;
     known.headroom = goal.headroom;
@@ -345,7 +345,7 @@ class Replanner {
                       .headroom = goal.headroom,
                       .percent = goal.percent,
                       .hasty = known.hasty,
-                      .starts = std::move(starts),
+                      .starts = starts,
                       .must_find = !has_one && !(known.hasty && rules_.quick_first)};
     if (hooks_.ask_first) search.ask_first = hooks_.ask_first(known);
     known.job = start(
