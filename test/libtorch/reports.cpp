@@ -95,6 +95,24 @@ TEST_CASE("after a new capture the early rechecks come again, and its own call w
   }
 }
 
+TEST_CASE("a step that goes on after all that its plan recomputes was planned") {
+  StackLoop loop;
+  MemoryBudget budget{Budget::savable(50), at_once};
+  for (int i = 0; i < 3; ++i) loop.inside(budget);
+  REQUIRE(budget.last().planned);
+  REQUIRE(budget.last().recomputed > 0);
+  REQUIRE(budget.counters().planned_steps == 2);
+  {
+    auto step = budget.step();
+    loop();
+    static_cast<void>(torch::ones({3}) + 1);  // in no plan
+  }
+  CHECK(budget.last().divergence == "another op came");
+  CHECK(budget.last().planned);
+  CHECK(budget.last().predicted_peak == 0_B);  // the prediction is for the planned ops alone
+  CHECK(budget.counters().planned_steps == 3);
+}
+
 TEST_CASE("both reports have the same fields with the same meaning") {
   models::Task task = models::make("vit", models::Config::tiny);
   const auto batch = task.make_batch(0);

@@ -272,8 +272,9 @@ class BasicMemoryBudget {
                                                 Bytes base) {
     if (options_.run.max_plans == 0) return nullptr;
     const Bytes headroom = BudgetLimit::headroom(base, limit_.enforced_with_excluded());
-    meter_.follows(sequences_.choose_or_plan(so_far, next, headroom), base);
-    return meter_.following().stream;
+    const KnownSequences::Choice choice = sequences_.choose_or_plan(so_far, next, headroom);
+    meter_.follows(choice, base);
+    return choice.stream;
   }
 
   void end(std::optional<GuidedStep<Policy>>& guide) {

@@ -315,6 +315,7 @@ inline GivenPlan PlanFile::reader(const std::filesystem::path& path) {
 
 namespace reprise {
 using planning::parse_plan;
+using planning::plan_from_file;
 using planning::plan_text;
 using planning::PlanFile;
 using planning::read_plan_file;

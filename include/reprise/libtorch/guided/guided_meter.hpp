@@ -42,11 +42,12 @@ class GuidedMeter {
     waited_before_ = plans.waited;
     started_with_ = device_memory().live() - own - limit_.excluded();
   }
-  /// From here on, the step follows this choice; an empty choice means that there is no plan.
-  /// `base`: the start bytes, with the excluded bytes.
-  void follows(KnownSequences::Choice choice, Bytes base) {
+  /// From here on, the step follows this choice. An empty choice means that there is no plan: the
+  /// plan that the step has left stays the one that was followed. `base`: the start bytes, with the
+  /// excluded bytes.
+  void follows(const KnownSequences::Choice& choice, Bytes base) {
     last_.predicted_peak = choice.stream ? base - limit_.excluded() + choice.above : Bytes{};
-    following_ = std::move(choice);
+    if (choice.stream) following_ = choice;
   }
 
   // A prediction holds only for a step that did exactly what was planned.
