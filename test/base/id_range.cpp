@@ -28,8 +28,7 @@ TEST_CASE("a range of ids can be piped, sized and walked both ways") {
   STATIC_REQUIRE(ranges::view_<IdRange<NodeId>>);
   STATIC_REQUIRE(ranges::sized_range<IdRange<NodeId>>);
   STATIC_REQUIRE(std::ranges::random_access_range<IdRange<NodeId>>);
-  const auto odd =
-      ids<NodeId>(5) | ranges::views::filter([](NodeId n) { return n.index % 2 == 1; });
+  auto odd = ids<NodeId>(5) | ranges::views::filter([](NodeId n) { return n.index % 2 == 1; });
   CHECK((odd | ranges::to<std::vector>()) == std::vector{NodeId{1}, NodeId{3}});
   const auto all = ids<StorageId>(4);
   CHECK(all.begin()[3] == StorageId{3});
