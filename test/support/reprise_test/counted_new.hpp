@@ -57,5 +57,13 @@ inline void uncount(void* block) noexcept {
 void* operator new(std::size_t bytes) {
   return reprise_test::counted(std::malloc(std::max<std::size_t>(bytes, 1)));
 }
+// Sanitizers have an operator of their own for this one, which does not call the one above.
+void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+  try {
+    return operator new(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* block) noexcept { reprise_test::uncount(block); }
 void operator delete(void* block, std::size_t /*bytes*/) noexcept { reprise_test::uncount(block); }
