@@ -146,8 +146,15 @@ endfunction()
 
 # Pairs of <file in test/compile_fail> <regex>. A file guards its offence with REPRISE_MUST_NOT_COMPILE: without it the file
 # must compile, with it the compiler must refuse and its output must match. So a test cannot pass for another reason.
+# LIBTORCH in front: the files include LibTorch.
 function(reprise_add_compile_fail_tests)
   set(includes "$<TARGET_PROPERTY:reprise,INTERFACE_INCLUDE_DIRECTORIES>;${CMAKE_CURRENT_SOURCE_DIR}/support")
+  set(labels build)
+  if("${ARGV0}" STREQUAL "LIBTORCH")
+    list(POP_FRONT ARGN)
+    list(APPEND labels libtorch)
+    set(includes "${includes};${TORCH_INCLUDE_DIRS}")
+  endif()
   while(ARGN)
     list(POP_FRONT ARGN source regex)
     get_filename_component(stem "${source}" NAME_WE)
@@ -155,7 +162,7 @@ function(reprise_add_compile_fail_tests)
       -D "COMPILER=${CMAKE_CXX_COMPILER}" -D "INCLUDES=$<JOIN:${includes},|>" -D "REGEX=${regex}"
       -D "SOURCE=${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/${source}"
       -P "${PROJECT_SOURCE_DIR}/cmake/run_compile_fail.cmake")
-    set_tests_properties("compile_fail: ${stem}" PROPERTIES LABELS build TIMEOUT 300)
+    set_tests_properties("compile_fail: ${stem}" PROPERTIES LABELS "${labels}" TIMEOUT 300)
   endwhile()
 endfunction()
 

@@ -303,7 +303,7 @@ TEST_CASE("lint: leak") {
 
 TEST_CASE("lint: peak") {
   CHECK(broken_toy([](Rewriting& p) { p.peak = 20547_B; }) ==
-        "bad schedule: lint: peak: the program's peak is 20548 bytes, the schedule's 20547");
+        "bad schedule: lint: peak: the program's peak is 20548 bytes, the schedule's 20547 bytes");
 }
 
 namespace {

@@ -49,7 +49,7 @@ TEST_CASE("a plan is rewritten where it keeps its promise") {
   CHECK(refusal([&] { return Rewriter{}.rewrite(toy_graph(), other); }) ==
         "bad schedule: peak: the plan promises " + std::to_string(plan.peak.count - 1) +
             " bytes, here its schedule has " + std::to_string(plan.peak.count) +
-            ": plan again for this graph");
+            " bytes: plan again for this graph");
 }
 
 TEST_CASE("what lint refuses is not compiled") {
