@@ -79,8 +79,11 @@ class OpNotes {
     const ValueId latest = tables_.latest_version(s);
     const NodeId producer = producer_of_contents(s);
     // before_overwrite() forgets the readers
-    Lineage::Readers readers;
-    if (latest.valid()) readers = lineage_.readers_of(latest);
+    std::vector<NodeId> readers;
+    if (latest.valid()) {
+      const Lineage::Readers& all = lineage_.readers_of(latest);
+      readers.assign(all.begin(), all.end());
+    }
     if (latest.valid()) lineage_.end_reproducing(latest);
     rematerializer_.before_overwrite(s);
     if (producer.valid()) recorder_.tables().forbid_again(producer);
