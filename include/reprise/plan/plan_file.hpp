@@ -308,7 +308,7 @@ inline GivenPlan PlanFile::reader(const std::filesystem::path& path) {
   if (!std::ifstream(path))
     throw Error(Errc::io,
                 "cannot read the plan file '" + path.string() + "': " + std::strerror(errno));
-  return [path](const StepGraph& graph) { return plan_from_file(path.string(), graph); };
+  return [path](const StepGraph& now) { return plan_from_file(path.string(), now); };
 }
 
 }  // namespace reprise::planning
